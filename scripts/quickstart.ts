@@ -1,0 +1,197 @@
+/**
+ * `npm run quickstart`: from a fresh checkout to a running service with an instance one can log in to.
+ * The first run makes everything and does the main job in front of the reader; later runs just start.
+ */
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { type Client, createClient } from '../src/api/client.ts';
+import { loadConfig } from '../src/config.ts';
+import { openAdmin, type RunningService, startService, untilSignal } from '../src/main.ts';
+import { type Demo, runDemo } from './quickstart-demo.ts';
+import { readSavedState, type SavedState, writeSavedState } from './quickstart-state.ts';
+import { ensureSystemPackages } from './system-packages.ts';
+
+const usage = `Usage: npm run quickstart -- [options]
+
+  --no-demo      start the service alone, without an instance and the demonstration
+  --check        do all of it, then stop and exit 0 (all well) or 1
+  --data DIR     the data folder (also BERTH_DATA; default: .berth in the checkout)
+  --host HOST    the address to listen on (also BERTH_HOST; default: 127.0.0.1)
+  --port PORT    the port to listen on (also BERTH_PORT; default: 8080, or the next free one)
+  --help         this text
+`;
+
+const say = (line = '') => process.stdout.write(`${line}\n`);
+const organization = 'quickstart';
+
+function readFlags() {
+  const { values } = parseArgs({
+    options: {
+      demo: { type: 'boolean', default: true },
+      check: { type: 'boolean', default: false },
+      data: { type: 'string' },
+      host: { type: 'string' },
+      port: { type: 'string' },
+      help: { type: 'boolean', default: false },
+    },
+    allowNegative: true,
+  });
+  return values;
+}
+
+type Flags = ReturnType<typeof readFlags>;
+
+/** The settings of a trial: quiet, and nothing is left running after Ctrl-C. Whatever is set already stays. */
+function environment(flags: Flags): Record<string, string | undefined> {
+  return {
+    BERTH_LOG_LEVEL: 'error',
+    BERTH_SANDBOX_ON_EXIT: 'stop',
+    BERTH_DATA: join(import.meta.dirname, '..', '.berth'),
+    ...process.env,
+    ...(flags.data === undefined ? {} : { BERTH_DATA: flags.data }),
+    ...(flags.host === undefined ? {} : { BERTH_HOST: flags.host }),
+    ...(flags.port === undefined ? {} : { BERTH_PORT: flags.port }),
+  };
+}
+
+async function main(): Promise<number> {
+  const flags = readFlags();
+  if (flags.help) {
+    say(usage);
+    return 0;
+  }
+  if (!ensureSystemPackages(say)) return 1;
+  const env = environment(flags);
+  const config = loadConfig(env);
+  say(`Starting Berth (data folder ${config.dataDir}) ...`);
+  const service = await startService(config);
+  const stopped = untilSignal();
+  try {
+    return await useService(flags, env, service, stopped);
+  } finally {
+    await service.stop();
+  }
+}
+
+async function useService(
+  flags: Flags,
+  env: Record<string, string | undefined>,
+  service: RunningService,
+  stopped: Promise<void>,
+): Promise<number> {
+  const { dataDir } = loadConfig(env);
+  for (const notice of (await service.engine.health()).notices) say(`Note: ${notice}`);
+  const saved = readSavedState(dataDir);
+  const { instance, login } = saved ?? {};
+  const state = { ...(await account(env, service.url, saved)), instance, login };
+  writeSavedState(dataDir, state);
+  const client = createClient({ baseUrl: state.url, token: state.token });
+  let failed = 0;
+  if (flags.demo || flags.check)
+    failed = await demonstrate({ flags, client, service, dataDir, state, stopped });
+  if (flags.check) return failed === 0 ? 0 : 1;
+  say(paste(readSavedState(dataDir) ?? state, dataDir));
+  say('Berth is running. Ctrl-C stops it; the next start finds everything as it was.');
+  await stopped;
+  say('\nStopping ...');
+  return 0;
+}
+
+/** The organization and its token: those of the last time, or new ones. */
+async function account(
+  env: Record<string, string | undefined>,
+  url: string,
+  saved: SavedState | undefined,
+): Promise<{ url: string; token: string }> {
+  if (saved && (await isValid(url, saved.token))) return { url, token: saved.token };
+  const admin = await openAdmin(env);
+  try {
+    await admin
+      .createOrganization({ name: organization, email: 'you@localhost' })
+      .catch(() => undefined);
+    const name = `quickstart ${new Date().toISOString().slice(0, 19)}Z`.replaceAll('T', ' ');
+    const { token } = await admin.createToken({ organization, name });
+    say(`Made the organization "${organization}" and a token.`);
+    return { url, token };
+  } finally {
+    await admin.close();
+  }
+}
+
+async function isValid(url: string, token: string): Promise<boolean> {
+  const answer = await fetch(`${url}/v1/auth/validate`, {
+    headers: { authorization: `Bearer ${token}` },
+  });
+  return answer.status === 200;
+}
+
+interface Stage {
+  readonly flags: Flags;
+  readonly client: Client;
+  readonly service: RunningService;
+  readonly dataDir: string;
+  readonly state: SavedState;
+  readonly stopped: Promise<void>;
+}
+
+/** The main job, unless this data folder has seen it. Resolves with the number of steps that failed. */
+async function demonstrate(stage: Stage): Promise<number> {
+  const { flags, client, service, dataDir, state } = stage;
+  if (!flags.check && state.instance !== undefined && (await exists(client, state.instance)))
+    return 0;
+  const shells = service.engine.capabilities.shells;
+  const demo: Demo = {
+    client,
+    dataDir,
+    shells,
+    say,
+    instance: flags.check ? state.instance : undefined,
+  };
+  const result = await Promise.race([runDemo(demo), stage.stopped.then(() => undefined)]);
+  if (!result) return 1;
+  writeSavedState(dataDir, { ...state, instance: result.instance, login: result.login });
+  say(`\n${result.passed} passed, ${result.failed} failed, ${result.skipped} skipped\n`);
+  return result.failed;
+}
+
+async function exists(client: Client, instance: string): Promise<boolean> {
+  return client.getInstance(instance).then(
+    () => true,
+    () => false,
+  );
+}
+
+function paste(state: SavedState, dataDir: string): string {
+  const lines = [
+    '',
+    'To paste into another terminal:',
+    '',
+    `  export BERTH_URL=${state.url}`,
+    `  export BERTH_TOKEN=${state.token}`,
+  ];
+  if (state.instance !== undefined) {
+    lines.push(
+      '',
+      '  # add a key to the running instance: a new private key comes back, once',
+      `  curl -X POST -H "Authorization: Bearer $BERTH_TOKEN" $BERTH_URL/v1/instances/${state.instance}/add_key`,
+    );
+  }
+  lines.push(
+    '  # list snapshots',
+    '  curl -H "Authorization: Bearer $BERTH_TOKEN" $BERTH_URL/v1/snapshots/list',
+  );
+  if (state.login) lines.push('  # log in', `  ${state.login}`);
+  lines.push(
+    '',
+    `The same settings are in ${join(dataDir, 'quickstart.env')}; the API is described at ${state.url}/docs.`,
+    '',
+  );
+  return lines.join('\n');
+}
+
+try {
+  process.exitCode = await main();
+} catch (error) {
+  process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`);
+  process.exitCode = 1;
+}

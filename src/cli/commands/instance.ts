@@ -1,0 +1,131 @@
+import type { Command } from 'commander';
+import type { Client } from '../../api/client.ts';
+import type { Instance } from '../../api/instances.ts';
+import { connect } from '../context.ts';
+import { findInstance, untilRunning, untilStopped, waitForStatus } from '../instances.ts';
+import { type ClientFlags, withClientFlags } from '../options.ts';
+import { printJson, printLine, printTable, readableTime } from '../output.ts';
+import type { Terminal } from '../terminal.ts';
+import { addInstanceCreateCommand } from './instance-create.ts';
+
+interface WaitFlags extends ClientFlags {
+  readonly wait: boolean;
+}
+
+const examples = `
+Examples:
+  $ berth instance create
+  $ berth instance list
+  $ berth instance show 0
+  $ berth instance stop 0
+  $ berth instance delete 0`;
+
+export function addInstanceCommands(program: Command, terminal: Terminal): void {
+  const instance = program
+    .command('instance')
+    .description('make, see, start, stop and delete instances')
+    .addHelpText('after', examples);
+  addInstanceCreateCommand(instance, terminal);
+  withClientFlags(instance.command('list'))
+    .description('list the instances')
+    .addHelpText('after', '\nExample:\n  $ berth instance list --json')
+    .action((flags: ClientFlags) => list(terminal, flags));
+  withClientFlags(instance.command('show <instance>'))
+    .description('show one instance')
+    .addHelpText('after', '\nExample:\n  $ berth instance show 0')
+    .action((reference: string, flags: ClientFlags) => show(terminal, reference, flags));
+  withClientFlags(instance.command('delete <instance>'))
+    .description('delete an instance and its disk; its snapshots stay')
+    .addHelpText('after', '\nExample:\n  $ berth instance delete 0')
+    .action((reference: string, flags: ClientFlags) => remove(terminal, reference, flags));
+  withClientFlags(instance.command('start <instance>'))
+    .description('start a stopped instance')
+    .option('--no-wait', 'do not wait until it is RUNNING')
+    .addHelpText('after', '\nExample:\n  $ berth instance start 0')
+    .action((reference: string, flags: WaitFlags) => start(terminal, reference, flags));
+  withClientFlags(instance.command('stop <instance>'))
+    .description('stop an instance; its disk stays')
+    .option('--no-wait', 'do not wait until it is STOPPED')
+    .addHelpText('after', '\nExample:\n  $ berth instance stop 0')
+    .action((reference: string, flags: WaitFlags) => stop(terminal, reference, flags));
+}
+
+async function list(terminal: Terminal, flags: ClientFlags): Promise<void> {
+  const client = await connect(terminal, flags);
+  const instances = await client.listInstances();
+  if (flags.json) return printJson(terminal, instances);
+  const rows = Object.values(instances).sort((one, other) => Number(one.id) - Number(other.id));
+  if (rows.length === 0)
+    return printLine(terminal, 'No instances. Make one with: berth instance create');
+  const headings = ['ID', 'NAME', 'STATUS', 'CPU', 'MEMORY', 'DISK', 'GPU', 'SSH', 'CREATED'];
+  printTable(terminal, headings, rows.map(rowOf));
+}
+
+const rowOf = (instance: Instance): string[] => [
+  instance.id,
+  instance.name,
+  instance.status,
+  instance.cpuCores,
+  `${instance.memory} GB`,
+  `${instance.storage} GB`,
+  `${instance.gpuType} x${instance.numGpus}`,
+  addressOf(instance),
+  readableTime(instance.createdAt),
+];
+
+const addressOf = ({ ip, port }: Instance): string => (ip ? `${ip}:${port ?? ''}` : '');
+
+async function show(terminal: Terminal, reference: string, flags: ClientFlags): Promise<void> {
+  const instance = await findInstance(await connect(terminal, flags), reference);
+  if (flags.json) return printJson(terminal, instance);
+  printTable(
+    terminal,
+    ['Number', instance.id],
+    [
+      ['UUID', instance.uuid],
+      ['Name', instance.name],
+      ['Status', instance.status],
+      ...(instance.failure ? [['Failure', instance.failure]] : []),
+      ['CPU cores', instance.cpuCores],
+      ['Memory', `${instance.memory} GB`],
+      ['Disk', `${instance.storage} GB`],
+      ['GPU', `${instance.gpuType} x${instance.numGpus}`],
+      ['Mode', instance.mode],
+      ['Template', instance.template],
+      ['SSH', addressOf(instance)],
+      ['Keys', String(instance.sshPublicKeys.length)],
+      ['Created', readableTime(instance.createdAt)],
+    ],
+  );
+}
+
+async function remove(terminal: Terminal, reference: string, flags: ClientFlags): Promise<void> {
+  const client = await connect(terminal, flags);
+  const { uuid } = await findInstance(client, reference);
+  const answer = await client.deleteInstance(uuid);
+  if (flags.json) printJson(terminal, answer);
+  else printLine(terminal, answer.message);
+}
+
+async function start(terminal: Terminal, reference: string, flags: WaitFlags): Promise<void> {
+  const client = await connect(terminal, flags);
+  const { uuid } = await findInstance(client, reference);
+  const answer = await client.startInstance(uuid);
+  if (flags.wait) await waitForStatus(terminal, client, uuid, untilRunning);
+  if (flags.json) return printJson(terminal, answer);
+  printLine(terminal, flags.wait ? await runningLine(client, uuid) : answer.message);
+}
+
+async function stop(terminal: Terminal, reference: string, flags: WaitFlags): Promise<void> {
+  const client = await connect(terminal, flags);
+  const { uuid, id } = await findInstance(client, reference);
+  const answer = await client.stopInstance(uuid);
+  if (flags.wait) await waitForStatus(terminal, client, uuid, untilStopped);
+  if (flags.json) return printJson(terminal, answer);
+  printLine(terminal, flags.wait ? `Instance ${id} is STOPPED.` : answer.message);
+}
+
+async function runningLine(client: Client, uuid: string): Promise<string> {
+  const { id } = await client.getInstance(uuid);
+  return `Instance ${id} is RUNNING. Log in with: berth ssh ${id}`;
+}

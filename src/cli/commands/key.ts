@@ -1,0 +1,158 @@
+import type { Command } from 'commander';
+import type { Client } from '../../api/client.ts';
+import type { AddKeyRequest, AddKeyResponse, InstanceKey } from '../../api/instance-keys.ts';
+import type { Instance } from '../../api/instances.ts';
+import { keysDirectory } from '../config-file.ts';
+import { connect } from '../context.ts';
+import { addGeneratedKey } from '../generated-keys.ts';
+import { readPublicKey } from '../input.ts';
+import { findInstance } from '../instances.ts';
+import { type KeyAnswer, type KeyAnswerFlags, printKeyAnswer } from '../key-answers.ts';
+import { type ReservedKeyFile, reserveKeyFile, reserveSavedKey } from '../key-files.ts';
+import {
+  type ClientFlags,
+  parseLifetimeSeconds,
+  printOption,
+  publicKeyOption,
+  withClientFlags,
+} from '../options.ts';
+import { printJson, printLine, printTable, readableTime } from '../output.ts';
+import { withProgress } from '../progress.ts';
+import type { Terminal } from '../terminal.ts';
+
+interface AddFlags extends KeyAnswerFlags {
+  readonly publicKey?: string;
+  readonly verify?: boolean;
+  readonly expiresIn?: number;
+  readonly output?: string;
+}
+
+const addExamples = `
+Examples:
+  $ berth key add 0 --public-key ~/.ssh/id_ed25519.pub --verify
+  $ berth key add 0 --output ./deploy-key --expires-in 30d
+  $ ssh-add -L | head -n 1 | berth key add 0 --public-key -
+
+Without --public-key a key pair is made; its private half is saved where "berth ssh" finds it, or in
+the file of --output, which must not exist yet.`;
+
+const examples = `
+Examples:
+  $ berth key add 0
+  $ berth key list 0
+  $ berth key remove 0 SHA256:2pcKRYoVwhqkCxCU9fFTdo2wWRo5Jcd0VjZ8HyTIQ1c`;
+
+export function addKeyCommands(program: Command, terminal: Terminal): void {
+  const key = program
+    .command('key')
+    .description('SSH keys of an instance')
+    .addHelpText('after', examples);
+  withClientFlags(key.command('add <instance>'))
+    .description('let a key log in')
+    .addOption(publicKeyOption())
+    .option('--verify', 'have the instance prove that it accepts the key')
+    .option('--expires-in <time>', 'end it after 15m, 2h, 30d or seconds', parseLifetimeSeconds)
+    .option('--output <file>', 'save the made private key in this new file')
+    .addOption(printOption())
+    .addHelpText('after', addExamples)
+    .action((reference: string, flags: AddFlags) => add(terminal, reference, flags));
+  withClientFlags(key.command('list <instance>'))
+    .description('list the keys that may log in')
+    .addHelpText('after', '\nExample:\n  $ berth key list 0')
+    .action((reference: string, flags: ClientFlags) => list(terminal, reference, flags));
+  withClientFlags(key.command('remove <instance> <fingerprint>'))
+    .description('take a key away')
+    .addHelpText('after', `\nExample:\n${examples.split('\n').at(-1)}`)
+    .action((reference: string, fingerprint: string, flags: ClientFlags) =>
+      remove(terminal, reference, fingerprint, flags),
+    );
+}
+
+async function add(terminal: Terminal, reference: string, flags: AddFlags): Promise<void> {
+  const client = await connect(terminal, flags);
+  const publicKey = flags.publicKey && (await readPublicKey(terminal, flags.publicKey));
+  const instance = await findInstance(client, reference);
+  const request: AddKeyRequest = {
+    ...(publicKey !== undefined && { public_key: publicKey }),
+    ...(flags.verify && { verify: true }),
+    ...(flags.expiresIn !== undefined && { expires_in_seconds: flags.expiresIn }),
+  };
+  const added = await withProgress(terminal, 'Adding the key', () =>
+    send(terminal, client, instance, request, flags),
+  );
+  report(terminal, flags, instance, added);
+}
+
+async function send(
+  terminal: Terminal,
+  client: Client,
+  { uuid }: Instance,
+  request: AddKeyRequest,
+  flags: AddFlags,
+): Promise<KeyAnswer<AddKeyResponse>> {
+  if (request.public_key !== undefined || flags.print) {
+    return { answer: await client.addKey(uuid, request) };
+  }
+  const file = await reserve(terminal, uuid, flags);
+  return { answer: await addGeneratedKey(client, uuid, request, file), keyFile: file.path };
+}
+
+async function reserve(
+  terminal: Terminal,
+  uuid: string,
+  { output, expiresIn }: AddFlags,
+): Promise<ReservedKeyFile> {
+  if (output !== undefined) return reserveKeyFile(output);
+  const endsAt =
+    expiresIn === undefined ? undefined : Math.floor(terminal.now() / 1000) + expiresIn;
+  return reserveSavedKey(keysDirectory(terminal.env), uuid, endsAt);
+}
+
+function report(
+  terminal: Terminal,
+  flags: AddFlags,
+  { ip, port }: Instance,
+  added: KeyAnswer<AddKeyResponse>,
+): void {
+  const { answer, keyFile } = added;
+  const where =
+    keyFile === undefined
+      ? []
+      : [
+          `The private key is in ${keyFile}`,
+          `Log in with: ssh -i ${keyFile} -p ${port} ubuntu@${ip}`,
+        ];
+  printKeyAnswer(terminal, flags, added, [answer.message, ...where]);
+}
+
+async function list(terminal: Terminal, reference: string, flags: ClientFlags): Promise<void> {
+  const client = await connect(terminal, flags);
+  const { uuid, id } = await findInstance(client, reference);
+  const keys = await client.listKeys(uuid);
+  if (flags.json) return printJson(terminal, keys);
+  if (keys.length === 0) return printLine(terminal, `No keys. Add one with: berth key add ${id}`);
+  printTable(terminal, ['FINGERPRINT', 'TYPE', 'SOURCE', 'ADDED', 'COMMENT'], keys.map(rowOf));
+}
+
+const rowOf = (key: InstanceKey): string[] => [
+  key.fingerprint,
+  key.key_type,
+  key.source,
+  readableTime(key.added_at),
+  key.comment,
+];
+
+async function remove(
+  terminal: Terminal,
+  reference: string,
+  fingerprint: string,
+  flags: ClientFlags,
+): Promise<void> {
+  const client = await connect(terminal, flags);
+  const { uuid, id } = await findInstance(client, reference);
+  await client.removeKey(uuid, fingerprint);
+  // The service answers with nothing at all, which is not JSON.
+  if (flags.json) printJson(terminal, {});
+  else
+    printLine(terminal, `Removed the key from instance ${id}. Sessions that are open stay open.`);
+}

@@ -1,0 +1,60 @@
+import type { Command } from 'commander';
+import { saveLogin } from '../config-file.ts';
+import { clientFor, findEndpoint } from '../context.ts';
+import { CliError, exitCodes } from '../exit-codes.ts';
+import { readAll } from '../input.ts';
+import { type ClientFlags, withClientFlags } from '../options.ts';
+import { printJson, printLine, printNote } from '../output.ts';
+import { promptHidden } from '../prompt.ts';
+import type { Terminal } from '../terminal.ts';
+
+interface LoginFlags extends ClientFlags {
+  readonly tokenStdin?: boolean;
+}
+
+const examples = `
+Examples:
+  $ berth login --url http://127.0.0.1:8080                  asks for the token
+  $ berth login --url https://berth.example --token-stdin < token.txt
+
+A token in BERTH_TOKEN is taken without asking. A token is never an argument, as everybody on this
+machine can read those. It is saved in ~/.config/berth/config.json, readable by you alone.`;
+
+export function addLoginCommand(program: Command, terminal: Terminal): void {
+  withClientFlags(program.command('login'))
+    .description('check a token and keep it for the other commands')
+    .option('--token-stdin', 'read the token from standard input')
+    .addHelpText('after', examples)
+    .action((flags: LoginFlags) => login(terminal, flags));
+}
+
+async function login(terminal: Terminal, flags: LoginFlags): Promise<void> {
+  const { url } = await findEndpoint(terminal, flags);
+  const token = (await readToken(terminal, flags, url)).trim();
+  if (token === '') throw new CliError('The token is empty.', exitCodes.usage);
+  const account = await clientFor(url, token).validateToken();
+  warnOfPlainHttp(terminal, url);
+  const path = await saveLogin(terminal.env, { url, token });
+  if (flags.json) printJson(terminal, account);
+  else {
+    const who = `${account.email} (${account.org_name})`;
+    printLine(terminal, `Logged in to ${url} as ${who}. The token is kept in ${path}.`);
+  }
+}
+
+async function readToken(terminal: Terminal, flags: LoginFlags, url: string): Promise<string> {
+  if (flags.tokenStdin) return readAll(terminal.stdin);
+  if (terminal.env.BERTH_TOKEN) return terminal.env.BERTH_TOKEN;
+  if (terminal.stdin.isTTY) return promptHidden(terminal, `Token for ${url}: `);
+  throw new CliError(
+    'There is no terminal to ask for the token: give it with --token-stdin or in BERTH_TOKEN.',
+    exitCodes.usage,
+  );
+}
+
+function warnOfPlainHttp(terminal: Terminal, url: string): void {
+  const { protocol, hostname } = new URL(url);
+  const isLocal = hostname === 'localhost' || hostname === '[::1]' || hostname.startsWith('127.');
+  if (protocol === 'https:' || isLocal) return;
+  printNote(terminal, `Warning: ${url} is not encrypted; others on the way can read the token.`);
+}

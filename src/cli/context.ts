@@ -1,0 +1,47 @@
+import { type Client, createClient } from '../api/client.ts';
+import { readLogin } from './config-file.ts';
+import { CliError, exitCodes } from './exit-codes.ts';
+import type { ClientFlags } from './options.ts';
+import type { Terminal } from './terminal.ts';
+
+export const defaultUrl = 'http://127.0.0.1:8080';
+
+/** Where the service is, and the token for it if there is one. */
+export interface Endpoint {
+  readonly url: string;
+  readonly token: string | undefined;
+}
+
+/** Flag, then environment, then what `berth login` saved, then this machine. */
+export async function findEndpoint(terminal: Terminal, flags: ClientFlags): Promise<Endpoint> {
+  const { env } = terminal;
+  const named = flags.url ?? (env.BERTH_URL || undefined);
+  // With both given, a damaged file is no reason to fail.
+  if (named && env.BERTH_TOKEN) return { url: named, token: env.BERTH_TOKEN };
+  const saved = await readLogin(env);
+  const url = named ?? saved?.url ?? defaultUrl;
+  // A saved token is for the service it was saved for: another one must not get to see it.
+  const savedToken = saved && sameUrl(saved.url, url) ? saved.token : undefined;
+  return { url, token: env.BERTH_TOKEN || savedToken };
+}
+
+/** A client that is ready to use; fails when nobody has logged in. */
+export async function connect(terminal: Terminal, flags: ClientFlags): Promise<Client> {
+  const { url, token } = await findEndpoint(terminal, flags);
+  if (token === undefined) {
+    throw new CliError(`Not logged in: run berth login --url ${url}`, exitCodes.auth);
+  }
+  return clientFor(url, token);
+}
+
+export function clientFor(url: string, token: string): Client {
+  try {
+    return createClient({ baseUrl: url, token });
+  } catch (error) {
+    if (error instanceof TypeError) throw new CliError(error.message, exitCodes.usage);
+    throw error;
+  }
+}
+
+const sameUrl = (one: string, other: string): boolean => trimmed(one) === trimmed(other);
+const trimmed = (url: string): string => url.replace(/\/+$/, '');

@@ -1,0 +1,51 @@
+import { type Command, InvalidArgumentError, Option } from 'commander';
+
+/** Flags of every command that talks to the service. */
+export interface ClientFlags {
+  readonly url?: string;
+  readonly json?: boolean;
+}
+
+export function withClientFlags(command: Command): Command {
+  return command
+    .option('--url <url>', 'where the service is (default: BERTH_URL, else as logged in)')
+    .option('--json', 'print the answer as JSON');
+}
+
+/** An argument parser for whole numbers; the bounds are included. */
+export function integerBetween(min: number, max: number): (text: string) => number {
+  return (text) => {
+    const value = /^[0-9]{1,12}$/.test(text) ? Number(text) : Number.NaN;
+    if (value >= min && value <= max) return value;
+    throw new InvalidArgumentError(`It must be a whole number from ${min} to ${max}.`);
+  };
+}
+
+const secondsPerUnit: Readonly<Record<string, number>> = {
+  '': 1,
+  s: 1,
+  m: 60,
+  h: 3600,
+  d: 86_400,
+};
+const shortestSeconds = 60;
+const longestSeconds = 31_536_000;
+
+/** `90`, `90s`, `15m`, `2h` or `30d`, in seconds; what the service accepts as a key's life. */
+export function parseLifetimeSeconds(text: string): number {
+  const match = /^([0-9]{1,9})([smhd]?)$/.exec(text);
+  const seconds = Number(match?.[1] ?? Number.NaN) * (secondsPerUnit[match?.[2] ?? ''] ?? 1);
+  if (seconds >= shortestSeconds && seconds <= longestSeconds) return seconds;
+  throw new InvalidArgumentError(
+    'It must be from 1 minute to 365 days, such as 2h, 30d or a number of seconds.',
+  );
+}
+
+export const publicKeyOption = () =>
+  new Option('--public-key <file>', 'a public key to use; - reads standard input').conflicts([
+    'output',
+    'print',
+  ]);
+
+export const printOption = () =>
+  new Option('--print', 'print the made private key instead of saving it').conflicts('output');

@@ -1,0 +1,47 @@
+import { Command } from 'commander';
+import packageJson from '../../package.json' with { type: 'json' };
+import { addAdminCommands } from './commands/admin.ts';
+import { addInstanceCommands } from './commands/instance.ts';
+import { addKeyCommands } from './commands/key.ts';
+import { addLoginCommand } from './commands/login.ts';
+import { addServeCommand } from './commands/serve.ts';
+import { addSnapshotCommands } from './commands/snapshot.ts';
+import { addSshCommand } from './commands/ssh.ts';
+import type { Terminal } from './terminal.ts';
+
+const about = `
+Examples:
+  $ berth login --url http://127.0.0.1:8080
+  $ berth instance create
+  $ berth ssh 0
+  $ berth snapshot create 0 before-upgrade
+
+Environment:
+  BERTH_URL, BERTH_TOKEN    the service and the token for it; they go before what berth login saved
+
+Exit codes:
+  0 ok   1 failure   2 usage   3 not logged in or not allowed   4 not found   5 service unreachable
+
+<instance> is always a number, a UUID or a name.`;
+
+/** The whole command line. Usage errors are thrown as `CommanderError`, after commander has shown them. */
+export function buildProgram(terminal: Terminal): Command {
+  const program = new Command('berth')
+    .description('Compute instances and snapshots on machines you own.')
+    .version(packageJson.version)
+    .exitOverride()
+    .showHelpAfterError('Add --help to see how it is used.')
+    .configureOutput({
+      writeOut: (text) => terminal.stdout.write(text),
+      writeErr: (text) => terminal.stderr.write(text),
+    })
+    .addHelpText('after', about);
+  addServeCommand(program, terminal);
+  addAdminCommands(program, terminal);
+  addLoginCommand(program, terminal);
+  addInstanceCommands(program, terminal);
+  addKeyCommands(program, terminal);
+  addSshCommand(program, terminal);
+  addSnapshotCommands(program, terminal);
+  return program;
+}

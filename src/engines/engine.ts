@@ -1,0 +1,132 @@
+/**
+ * What Berth asks of the place where instances live.
+ *
+ * An engine returns facts and never writes Berth's state; only services do. Every method that changes
+ * something is idempotent: run twice, or run again after the process was killed half-way, it ends in
+ * the same place. Creating what is complete, stopping what is stopped and deleting what is gone all
+ * succeed. An engine throws `EngineError` and nothing else on purpose.
+ */
+
+import type { AddKeyOutcome, AuthorizedKey, KeyMatch } from '../domain/authorized-keys.ts';
+
+/** The engine's own name for an instance or a snapshot: made by Berth, unique for ever, safe as a file name. */
+export type EngineRef = string;
+
+/** The login user of every instance; part of the wire contract. */
+export const LOGIN_USER = 'ubuntu';
+
+/** The shape of an instance, as the engine needs it to create or start one. */
+export interface MachineSpec {
+  readonly ref: EngineRef;
+  readonly hostname: string;
+  readonly cpuCores: number;
+  readonly memoryGb: number;
+  readonly diskSizeGb: number;
+  /** The host port that SSH is to answer on; allocated by the caller, who keeps it unique. */
+  readonly sshPort: number;
+}
+
+/** What a new disk starts from. */
+export type DiskSource =
+  | { readonly kind: 'template'; readonly template: string }
+  | { readonly kind: 'snapshot'; readonly snapshotRef: EngineRef };
+
+/** Where `ssh` reaches a running instance. */
+export interface Endpoint {
+  readonly ip: string;
+  readonly port: number;
+}
+
+export interface InstanceFacts {
+  readonly state: 'running' | 'stopped';
+  /** Where SSH answers; only while running. */
+  readonly endpoint?: Endpoint;
+}
+
+/** Everything the engine holds, complete or not: what the reconciler compares with the database. */
+export interface EngineInventory {
+  readonly instances: ReadonlyMap<EngineRef, InstanceFacts>;
+  readonly snapshots: ReadonlySet<EngineRef>;
+}
+
+export interface EngineHealth {
+  readonly ok: boolean;
+  /** Plain sentences for an operator: what is missing or weaker than it could be, and how to mend it. */
+  readonly notices: readonly string[];
+}
+
+/** What an engine can do, as data: services read it before they accept a request. */
+export interface EngineCapabilities {
+  /** A snapshot stops the instance's processes while its disk is copied. */
+  readonly snapshotPauses: boolean;
+  readonly enforcesCpu: boolean;
+  readonly enforcesMemory: boolean;
+  readonly enforcesDiskSize: boolean;
+  /** The instance cannot reach the host's own network addresses. */
+  readonly ownNetwork: boolean;
+  /** A login gets a shell. False where the host permits no isolation and the operator did not opt in. */
+  readonly shells: boolean;
+  /** Names of the templates that a disk can start from. */
+  readonly templates: readonly string[];
+}
+
+export type EngineErrorKind =
+  /** The engine cannot be reached or is not usable on this host. */
+  | 'unavailable'
+  /** It did not answer in time; the outcome is not known. */
+  | 'timeout'
+  /** It refused or failed. */
+  | 'failed'
+  /** What the guest put in the way: a symlink for `~/.ssh`, a FIFO, a file that is too large. */
+  | 'guest_conflict'
+  /** The instance is not running, or is gone. */
+  | 'not_running'
+  /** The SSH port asked for is in use by something else on the host. */
+  | 'port_taken'
+  /** The disk is full. */
+  | 'no_space';
+
+/** `message` is safe to show and says what to do next; `detail` and `cause` are for the log. */
+export class EngineError extends Error {
+  override readonly name = 'EngineError';
+  readonly kind: EngineErrorKind;
+  readonly detail: string | undefined;
+
+  constructor(
+    kind: EngineErrorKind,
+    message: string,
+    options: { detail?: string; cause?: unknown } = {},
+  ) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.kind = kind;
+    this.detail = options.detail;
+  }
+}
+
+export interface Engine {
+  readonly name: string;
+  readonly capabilities: EngineCapabilities;
+  /** Is it usable now? Never throws. */
+  health(): Promise<EngineHealth>;
+  inventory(): Promise<EngineInventory>;
+  /** Facts about one instance; undefined when the engine does not hold it. */
+  inspect(ref: EngineRef): Promise<InstanceFacts | undefined>;
+  /** Makes the disk, with these keys authorized; leaves the instance stopped. A half-made one is made anew. */
+  create(machine: MachineSpec, source: DiskSource, keys: readonly AuthorizedKey[]): Promise<void>;
+  /** Starts the instance and waits until sshd sends its banner. */
+  start(machine: MachineSpec): Promise<Endpoint>;
+  stop(ref: EngineRef): Promise<void>;
+  /** Stops it, then removes disk, processes, mounts and files. */
+  delete(ref: EngineRef): Promise<void>;
+  /** Resolved: the line is in the file, flushed to disk, and sshd reads that file. Rejected: the file is as it was. */
+  addKey(ref: EngineRef, key: AuthorizedKey): Promise<AddKeyOutcome>;
+  /** How many lines were taken out; every other line stays byte for byte. A missing file is 0. */
+  removeKey(ref: EngineRef, match: KeyMatch): Promise<number>;
+  /** The text of `authorized_keys`; empty when there is no such file. */
+  readKeys(ref: EngineRef): Promise<string>;
+  /** Copies a running instance's disk, as of one moment; the copy outlives the instance. */
+  createSnapshot(ref: EngineRef, snapshotRef: EngineRef): Promise<void>;
+  deleteSnapshot(snapshotRef: EngineRef): Promise<void>;
+  /** Lets go of timers and handles. `keepRunning: false` stops every instance first; their disks stay. */
+  close(options: { keepRunning: boolean }): Promise<void>;
+}

@@ -1,0 +1,264 @@
+/**
+ * Reads and replaces `~/.ssh/authorized_keys` inside a guest's disk, from outside.
+ *
+ * The guest owns every folder on the way and may change them at any moment: a symbolic link to a file of
+ * the host, a FIFO that would block whoever opens it, a file of many gigabytes, a folder swapped between two
+ * of our steps. The service may be root. So nothing is ever reached by its path:
+ *
+ * - Each folder is opened by name inside the one before (`/proc/self/fd/<n>/<name>`, which is how Node does
+ *   openat(2)), never through a symbolic link, and stays open: what is open cannot be swapped.
+ * - The file is opened without blocking and looked at before it is read. It has to be a plain file of the
+ *   guest's, of a sane size.
+ * - It is replaced, not written: temporary file, fsync, rename, fsync of the folder. sshd sees the old file
+ *   or the new one, and a loss of power leaves one of the two.
+ * - In the end the way is walked once more. If it no longer leads to the file just written, the guest moved
+ *   things meanwhile, and the caller hears of it instead of a success.
+ *
+ * Calls that take microseconds are synchronous, which costs less than a trip through the thread pool; the
+ * two flushes, which take nearly all of the time, are not.
+ */
+
+import { randomBytes } from 'node:crypto';
+import * as fs from 'node:fs';
+import { promisify } from 'node:util';
+import {
+  type AddKeyOutcome,
+  type AuthorizedKey,
+  authorizeKey,
+  type KeyMatch,
+  revokeKey,
+} from '../../domain/authorized-keys.ts';
+import type { Identity } from './commands.ts';
+import { asEngineError, codeOf } from './failures.ts';
+import { describeProblem, guestConflict } from './guest-conflicts.ts';
+import { type Folder, requireOwner, Walk, WRITABLE_BY_OTHERS, within } from './guest-folders.ts';
+
+const { O_CREAT, O_EXCL, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_WRONLY } = fs.constants;
+const READ_FLAGS = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+const NEW_FILE_FLAGS = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
+
+const FILE_NAME = 'authorized_keys';
+const TEMPORARY_NAME = '.authorized_keys.new';
+const SIZE_LIMIT_BYTES = 1024 * 1024;
+
+const flush = promisify(fs.fsync);
+
+interface KeyFile {
+  readonly descriptor: number;
+  readonly text: Buffer;
+  readonly mode: number;
+}
+
+/** Returns the very same buffer when there is nothing to change. */
+type Change = (file: Buffer) => Buffer;
+
+/** Authorizes a key on a disk; the outcome is on storage when this returns. */
+export async function addKeyTo(
+  disk: string,
+  owner: Identity,
+  key: AuthorizedKey,
+  now: Date,
+): Promise<AddKeyOutcome> {
+  let outcome: AddKeyOutcome = { outcome: 'present', line: '' };
+  const change = (before: Buffer): Buffer => {
+    const { file, ...rest } = authorizeKey(before, key, now);
+    outcome = rest;
+    return file;
+  };
+  await changeKeyFile(disk, owner, change, { create: true });
+  return outcome;
+}
+
+/** Takes lines out and returns how many; a missing file stays missing. */
+export async function removeKeyFrom(
+  disk: string,
+  owner: Identity,
+  match: KeyMatch,
+): Promise<number> {
+  let removed = 0;
+  const change = (before: Buffer): Buffer => {
+    const result = revokeKey(before, match);
+    removed = result.removed;
+    return result.file;
+  };
+  await changeKeyFile(disk, owner, change, { create: false });
+  return removed;
+}
+
+/** The bytes of the file; empty when there is none. */
+export function readKeyFile(disk: string, owner: Identity): Buffer {
+  return walking(disk, (walk) => {
+    const folder = walk.openKeyFolder();
+    const file = folder === undefined ? undefined : openFile(walk, folder, owner);
+    return file?.text ?? Buffer.alloc(0);
+  });
+}
+
+/**
+ * Applies a change and returns when its outcome, changed or not, is on storage. The caller sees to it that
+ * one change at a time is under way on a disk.
+ *
+ * @throws EngineError `guest_conflict`, `no_space`, `not_running` (no such disk) or `failed`.
+ */
+async function changeKeyFile(
+  disk: string,
+  owner: Identity,
+  change: Change,
+  options: { create: boolean },
+): Promise<void> {
+  const walk = new Walk(disk);
+  try {
+    const folder = walk.openSoundKeyFolder(owner, options);
+    if (folder === undefined) return;
+    const file = openFile(walk, folder, owner);
+    const before = file?.text ?? Buffer.alloc(0);
+    const after = change(before);
+    if (after === before) await keep(folder, file);
+    else await replace(walk, folder, after, file?.mode ?? 0o600, owner);
+  } catch (error) {
+    throw asEngineError(error, 'The authorized_keys file of the instance could not be changed.');
+  } finally {
+    walk.close();
+  }
+}
+
+/** Nothing to change, but who wrote the line may not have flushed it, or left the file open to others. */
+async function keep(folder: Folder, file: KeyFile | undefined): Promise<void> {
+  if (file === undefined) return;
+  const mode = soundFileMode(file.mode);
+  if (mode !== file.mode) fs.fchmodSync(file.descriptor, mode);
+  await flush(file.descriptor);
+  await flush(folder.descriptor);
+}
+
+async function replace(
+  walk: Walk,
+  folder: Folder,
+  text: Buffer,
+  mode: number,
+  owner: Identity,
+): Promise<void> {
+  const temporary = createTemporary(folder);
+  try {
+    const inode = await fill(temporary.descriptor, text, soundFileMode(mode), owner);
+    fs.renameSync(within(folder, temporary.name), within(folder, FILE_NAME));
+    await flush(folder.descriptor);
+    verify(walk, folder, inode);
+  } catch (error) {
+    removeQuietly(folder, temporary.name);
+    if (codeOf(error) === 'EISDIR') throw describeProblem(folder, FILE_NAME, error);
+    throw error;
+  }
+}
+
+/** Writes and flushes the new file, closes it, and returns its inode number. */
+async function fill(
+  descriptor: number,
+  text: Buffer,
+  mode: number,
+  owner: Identity,
+): Promise<bigint> {
+  try {
+    fs.writeFileSync(descriptor, text);
+    const { uid, gid, ino } = fs.fstatSync(descriptor, { bigint: true });
+    if (Number(uid) !== owner.uid || Number(gid) !== owner.gid) {
+      fs.fchownSync(descriptor, owner.uid, owner.gid);
+    }
+    fs.fchmodSync(descriptor, mode);
+    await flush(descriptor);
+    return ino;
+  } finally {
+    fs.closeSync(descriptor);
+  }
+}
+
+/** The name is always the same, so that what a crash left is cleared away by the next change. */
+function createTemporary(folder: Folder): Folder {
+  const names = [TEMPORARY_NAME, `${TEMPORARY_NAME}.${randomBytes(9).toString('hex')}`];
+  for (const name of names) {
+    const descriptor = createExclusively(folder, name);
+    if (descriptor !== undefined) return { descriptor, name };
+    removeQuietly(folder, name);
+    const second = createExclusively(folder, name);
+    if (second !== undefined) return { descriptor: second, name };
+  }
+  throw guestConflict(`${folder.name}/${TEMPORARY_NAME}`, 'is in the way', 'Remove it');
+}
+
+function createExclusively(folder: Folder, name: string): number | undefined {
+  try {
+    return fs.openSync(within(folder, name), NEW_FILE_FLAGS, 0o600);
+  } catch (error) {
+    if (codeOf(error) === 'EEXIST') return undefined;
+    throw describeProblem(folder, name, error);
+  }
+}
+
+function removeQuietly(folder: Folder, name: string): void {
+  try {
+    fs.unlinkSync(within(folder, name));
+  } catch {
+    // Renamed already, or a folder that the guest put there.
+  }
+}
+
+/** sshd refuses a file that others can write to, and cannot read one that its owner cannot. */
+function soundFileMode(mode: number): number {
+  return (mode & ~WRITABLE_BY_OTHERS) | 0o400;
+}
+
+function walking<T>(disk: string, work: (walk: Walk) => T): T {
+  const walk = new Walk(disk);
+  try {
+    return work(walk);
+  } catch (error) {
+    throw asEngineError(error, 'The authorized_keys file of the instance could not be read.');
+  } finally {
+    walk.close();
+  }
+}
+
+/** Undefined when there is no such file. */
+function openFile(walk: Walk, folder: Folder, owner: Identity): KeyFile | undefined {
+  const name = `${folder.name}/${FILE_NAME}`;
+  try {
+    const descriptor = walk.keep(fs.openSync(within(folder, FILE_NAME), READ_FLAGS));
+    const stat = fs.fstatSync(descriptor);
+    if (!stat.isFile()) throw describeProblem(folder, FILE_NAME, undefined, name);
+    requireOwner(stat.uid, owner, name);
+    if (stat.size > SIZE_LIMIT_BYTES) {
+      throw guestConflict(name, 'is larger than 1 MiB', 'Make it shorter');
+    }
+    return { descriptor, text: readAtMost(descriptor, stat.size), mode: stat.mode & 0o777 };
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return undefined;
+    throw describeProblem(folder, FILE_NAME, error, name);
+  }
+}
+
+/** Throws unless the way from the disk still leads to this folder and this file. */
+function verify(walk: Walk, folder: Folder, inode: bigint): void {
+  const again = walk.openKeyFolder();
+  const same =
+    again !== undefined &&
+    inodeOf(fs.fstatSync(again.descriptor, { bigint: true })) ===
+      inodeOf(fs.fstatSync(folder.descriptor, { bigint: true })) &&
+    fs.lstatSync(within(again, FILE_NAME), { bigint: true, throwIfNoEntry: false })?.ino === inode;
+  if (!same) throw guestConflict('~/.ssh', 'was changed at the same moment', 'Leave it in place');
+}
+
+function inodeOf(stat: fs.BigIntStats): string {
+  return `${stat.dev}:${stat.ino}`;
+}
+
+/** Never past the size that was looked at, though the guest may make the file longer meanwhile. */
+function readAtMost(descriptor: number, sizeBytes: number): Buffer {
+  const buffer = Buffer.alloc(sizeBytes);
+  let length = 0;
+  while (length < sizeBytes) {
+    const count = fs.readSync(descriptor, buffer, length, sizeBytes - length, length);
+    if (count === 0) break;
+    length += count;
+  }
+  return buffer.subarray(0, length);
+}

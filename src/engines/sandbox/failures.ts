@@ -1,0 +1,41 @@
+/** Turns what the system reports into the errors an engine may throw. */
+
+import { EngineError } from '../engine.ts';
+import type { CommandResult } from './commands.ts';
+
+const NO_SPACE = 'The disk of this host is full. Free some space, then try again.';
+
+/** The errno name of a failed system call; undefined for every other error. */
+export function codeOf(error: unknown): string | undefined {
+  return error instanceof Error ? (error as NodeJS.ErrnoException).code : undefined;
+}
+
+/** An EngineError for any error: a full disk by its own name, the rest as "failed" with this message. */
+export function asEngineError(error: unknown, message: string): EngineError {
+  if (error instanceof EngineError) return error;
+  const code = codeOf(error);
+  if (code === 'ENOSPC' || code === 'EDQUOT') {
+    return new EngineError('no_space', NO_SPACE, { cause: error });
+  }
+  const detail = error instanceof Error ? error.message : String(error);
+  return new EngineError('failed', message, { detail, cause: error });
+}
+
+/** Throws unless the command ended well. */
+export function requireSuccess(result: CommandResult, message: string): void {
+  if (result.code === 0) return;
+  if (/No space left on device|Disk quota exceeded/.test(result.stderr)) {
+    throw new EngineError('no_space', NO_SPACE, { detail: result.stderr });
+  }
+  const ending = result.code === null ? 'was ended by a signal or its deadline' : result.code;
+  throw new EngineError('failed', message, { detail: `exit: ${ending}; ${result.stderr}` });
+}
+
+/** Runs work; whatever it throws comes out as an EngineError. */
+export async function failingAs<T>(message: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw asEngineError(error, message);
+  }
+}

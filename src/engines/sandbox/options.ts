@@ -1,0 +1,24 @@
+/** The settings of the sandbox engine. */
+
+export interface SandboxOptions {
+  /** Absolute path. The engine owns the folder `sandbox` in it. */
+  readonly dataDir: string;
+  /** The host's address that SSH answers on. */
+  readonly listenAddress: string;
+  /** Give shells even where the host permits no isolation. */
+  readonly allowUnconfinedShells: boolean;
+  /** `auto`: a network of its own for each instance where the host permits one. */
+  readonly network: 'auto' | 'host';
+  /** The system user that instances run as when the service is root; made when missing. */
+  readonly sandboxUser: string;
+  readonly log: Log;
+  /** Act as on a host without namespaces. */
+  readonly forceUnconfined?: boolean;
+  readonly now?: () => Date;
+}
+
+export type Log = (
+  level: 'info' | 'warn' | 'error',
+  message: string,
+  fields?: Record<string, unknown>,
+) => void;

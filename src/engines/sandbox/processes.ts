@@ -1,0 +1,110 @@
+/**
+ * Reads the host's process table (proc(5)). All of it is synchronous: each call is a few microseconds, and
+ * a process table read in one go cannot change between two awaits.
+ */
+
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+
+/** A process for ever: the number alone is used again, the number and its start time are not. */
+export interface ProcessIdentity {
+  readonly pid: number;
+  /** Clock ticks since boot. */
+  readonly startTicks: string;
+}
+
+export interface ProcessStat extends ProcessIdentity {
+  readonly parentPid: number;
+  /** One letter: R, S, D, T (stopped), Z (zombie), X (dead) ... */
+  readonly state: string;
+  readonly threads: number;
+}
+
+function readProc(pid: number, name: string): string | undefined {
+  try {
+    return readFileSync(`/proc/${pid}/${name}`, 'latin1');
+  } catch {
+    return undefined;
+  }
+}
+
+/** Undefined when there is no such process. */
+export function readStat(pid: number): ProcessStat | undefined {
+  const text = readProc(pid, 'stat');
+  if (text === undefined) return undefined;
+  // The name in parentheses is the process's own choice and may hold blanks and parentheses.
+  const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
+  const [state = '', parentPid = ''] = fields;
+  const [threads, startTicks] = [Number(fields[17]), fields[19] ?? ''];
+  return { pid, state, parentPid: Number(parentPid), threads, startTicks };
+}
+
+/** Still the same process, and not merely waiting to be reaped. */
+export function isAlive(process: ProcessIdentity): boolean {
+  const stat = readStat(process.pid);
+  return stat !== undefined && stat.startTicks === process.startTicks && !isDead(stat);
+}
+
+/** A zombie with threads lives: only the first of them has ended. */
+function isDead(stat: ProcessStat): boolean {
+  return stat.state === 'X' || (stat.state === 'Z' && stat.threads <= 1);
+}
+
+/** Every process number of the host. */
+export function listPids(): number[] {
+  return readdirSync('/proc')
+    .map(Number)
+    .filter((pid) => pid > 0);
+}
+
+/** The identity of a process's pid namespace, such as `pid:[4026531836]`. */
+export function pidNamespaceOf(pid: number | 'self'): string | undefined {
+  try {
+    return readlinkSync(`/proc/${pid}/ns/pid`);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Living processes of a pid namespace, as the host numbers them. */
+export function membersOf(pidNamespace: string): ProcessStat[] {
+  return listPids()
+    .filter((pid) => pidNamespaceOf(pid) === pidNamespace)
+    .flatMap((pid) => livingStat(pid));
+}
+
+function livingStat(pid: number): ProcessStat[] {
+  const stat = readStat(pid);
+  return stat === undefined || isDead(stat) ? [] : [stat];
+}
+
+/** Living children, grandchildren and so on; nearest first. */
+export function descendantsOf(pid: number): ProcessStat[] {
+  const all = listPids().flatMap((candidate) => livingStat(candidate));
+  const found: ProcessStat[] = [];
+  let parents = new Set([pid]);
+  while (parents.size > 0) {
+    const children = all.filter((stat) => parents.has(stat.parentPid));
+    found.push(...children);
+    parents = new Set(children.map((stat) => stat.pid));
+  }
+  return found;
+}
+
+/** The real user id and the command line of a living process. */
+export function readCommand(pid: number): { uid: number; words: string[] } | undefined {
+  const status = readProc(pid, 'status');
+  const commandLine = readProc(pid, 'cmdline');
+  if (status === undefined || commandLine === undefined || commandLine === '') return undefined;
+  const uid = /^Uid:\t(\d+)/m.exec(status)?.[1];
+  return { uid: Number(uid), words: commandLine.split('\0').slice(0, -1) };
+}
+
+/** Sends a signal, unless the process is gone or its number belongs to another one by now. */
+export function signal(process: ProcessIdentity, name: NodeJS.Signals): void {
+  if (readStat(process.pid)?.startTicks !== process.startTicks) return;
+  try {
+    globalThis.process.kill(process.pid, name);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+  }
+}

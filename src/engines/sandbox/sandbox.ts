@@ -1,0 +1,263 @@
+/**
+ * The sandbox engine: instances on this very host, without a daemon and without root.
+ *
+ * An instance is a folder, which is its disk, and one real OpenSSH server that runs in a bubblewrap sandbox
+ * of its own. Whoever logs in is `ubuntu`, sees the host's /usr read-only and nothing else of the host, and
+ * shares one unprivileged user of the host with all other instances, from which namespaces keep it apart.
+ * CPU, memory and disk size are not limited.
+ *
+ * Three ideas carry the rest:
+ *
+ * - What exists is what stands under its own name on the file system (layout.ts), what runs is what the
+ *   process table shows (launch.ts). Nothing is recorded twice, so nothing can disagree after a crash: the
+ *   service may be killed at any point and adopts what it finds.
+ * - The guest is hostile. It owns its disk, so nothing of ours follows a path in there
+ *   (authorized-keys-file.ts) and no tool walks it with more rights than the guest has (disk.ts). It owns its
+ *   processes, so none of them is believed (launch.ts). What sshd must be able to rely on is mounted over
+ *   the disk from a folder that the guest cannot change (system-files.ts).
+ * - A host may permit less than this needs. The engine finds out once (host.ts), says what is missing, and
+ *   does what can be done safely: without namespaces it accepts keys and refuses shells.
+ *
+ * Slow work on one instance runs one after the other, and so do changes of its keys. Where both are needed,
+ * the instance is locked first.
+ */
+
+import { join } from 'node:path';
+import type { AddKeyOutcome, AuthorizedKey, KeyMatch } from '../../domain/authorized-keys.ts';
+import {
+  type DiskSource,
+  type Endpoint,
+  type Engine,
+  type EngineCapabilities,
+  EngineError,
+  type EngineHealth,
+  type EngineInventory,
+  type EngineRef,
+  type InstanceFacts,
+  type MachineSpec,
+} from '../engine.ts';
+import { addKeyTo, readKeyFile, removeKeyFrom } from './authorized-keys-file.ts';
+import { BASE_TEMPLATE, copyDisk, removeTree, syncDisk } from './disk.ts';
+import { failingAs } from './failures.ts';
+import { type Host, probeHost } from './host.ts';
+import { KeyedMutex } from './keyed-mutex.ts';
+import { end, findRunning, firstProcessOf, type Running } from './launch.ts';
+import { entryPath, isThere, type Layout, listEntries, openLayout, takeAway } from './layout.ts';
+import type { SandboxOptions } from './options.ts';
+import { continueAll, whilePaused } from './pause.ts';
+import { isAlive, pidNamespaceOf } from './processes.ts';
+import { Provisioner } from './provisioner.ts';
+import { startSshd, waitUntilItAnswers } from './starting.ts';
+import { createIdentity } from './system-files.ts';
+
+export type { SandboxOptions } from './options.ts';
+
+/** Looks at the host, clears away what a crash left half-done, and adopts the instances that run. */
+export async function createSandboxEngine(options: SandboxOptions): Promise<SandboxEngine> {
+  const host = await probeHost(options);
+  const layout = await openLayout(options.dataDir, host.users);
+  const engine = new SandboxEngine(options, host, layout);
+  await engine.recover();
+  return engine;
+}
+
+export class SandboxEngine implements Engine {
+  readonly name = 'sandbox';
+  readonly capabilities: EngineCapabilities;
+  private readonly options: SandboxOptions;
+  private readonly host: Host;
+  private readonly layout: Layout;
+  private readonly provisioner: Provisioner;
+  private readonly running = new Map<EngineRef, Running>();
+  private readonly work = new KeyedMutex();
+  private readonly keyChanges = new KeyedMutex();
+
+  constructor(options: SandboxOptions, host: Host, layout: Layout) {
+    this.options = options;
+    this.host = host;
+    this.layout = layout;
+    this.provisioner = new Provisioner(layout, host, options.log);
+    this.capabilities = {
+      snapshotPauses: host.isolation,
+      enforcesCpu: false,
+      enforcesMemory: false,
+      enforcesDiskSize: false,
+      ownNetwork: host.ownNetwork,
+      shells: host.isolation || options.allowUnconfinedShells,
+      templates: [BASE_TEMPLATE],
+    };
+  }
+
+  /** What a killed service left: half-built things, running instances, and paused ones if the guard died too. */
+  async recover(): Promise<void> {
+    for (const name of await listEntries(this.layout.work))
+      await this.provisioner.discard(join(this.layout.work, name));
+    for (const running of findRunning(this.layout.instances, this.host)) {
+      if (await isThere(entryPath(this.layout.instances, running.ref))) this.adopt(running);
+      else await end(running);
+    }
+  }
+
+  private adopt(running: Running): void {
+    this.running.set(running.ref, running);
+    const first = firstProcessOf(running);
+    const namespace = first && pidNamespaceOf(first.pid);
+    if (namespace !== undefined && !running.unconfined) continueAll(namespace);
+    this.options.log('info', 'adopted a running instance', { ref: running.ref });
+  }
+
+  async health(): Promise<EngineHealth> {
+    const { tools, notices } = this.host;
+    const own = this.layout.notice === undefined ? [] : [this.layout.notice];
+    return {
+      ok: tools.sshd !== undefined && tools.sshKeygen !== undefined,
+      notices: [...notices, ...own],
+    };
+  }
+
+  async inventory(): Promise<EngineInventory> {
+    return failingAs('The instances of this host could not be listed.', async () => {
+      const refs = await listEntries(this.layout.instances);
+      return {
+        instances: new Map(refs.map((ref) => [ref, this.factsOf(ref)])),
+        snapshots: new Set(await listEntries(this.layout.snapshots)),
+      };
+    });
+  }
+
+  async inspect(ref: EngineRef): Promise<InstanceFacts | undefined> {
+    return (await isThere(this.pathOf(ref))) ? this.factsOf(ref) : undefined;
+  }
+
+  private factsOf(ref: EngineRef): InstanceFacts {
+    const running = this.running.get(ref);
+    if (running === undefined || !isAlive(running.launcher)) return { state: 'stopped' };
+    return { state: 'running', endpoint: running.endpoint };
+  }
+
+  async create(
+    machine: MachineSpec,
+    source: DiskSource,
+    keys: readonly AuthorizedKey[],
+  ): Promise<void> {
+    const place = this.pathOf(machine.ref);
+    await this.locked(machine.ref, 'The instance could not be created.', async () => {
+      if (await isThere(place)) return;
+      await this.provisioner.build(place, async (folder) => {
+        const disk = await this.provisioner.addDisk(folder, source);
+        await createIdentity(folder, this.host);
+        for (const key of keys) await addKeyTo(disk, this.host.users.guest, key, this.now());
+        await syncDisk(disk, this.host);
+      });
+    });
+  }
+
+  async start(machine: MachineSpec): Promise<Endpoint> {
+    const instance = this.pathOf(machine.ref);
+    const endpoint = { ip: this.options.listenAddress, port: machine.sshPort };
+    const request = { ref: machine.ref, hostname: machine.hostname, instance, endpoint };
+    return this.locked(machine.ref, 'The instance could not be started.', async () => {
+      await this.requireInstance(machine.ref);
+      const running =
+        this.findAlive(machine.ref) ?? (await startSshd(request, this.host, this.options));
+      this.running.set(machine.ref, running);
+      await waitUntilItAnswers(running, request, this.host);
+      return running.endpoint;
+    });
+  }
+
+  /** Looked up in the process table itself: a second sshd on one disk must not come to be. */
+  private findAlive(ref: EngineRef): Running | undefined {
+    const found = findRunning(this.layout.instances, this.host).find((entry) => entry.ref === ref);
+    if (found === undefined) this.running.delete(ref);
+    else this.running.set(ref, found);
+    return found;
+  }
+
+  async stop(ref: EngineRef): Promise<void> {
+    await this.locked(ref, 'The instance could not be stopped.', () => this.endNow(ref));
+  }
+
+  private async endNow(ref: EngineRef): Promise<void> {
+    const running = this.findAlive(ref);
+    if (running !== undefined) await end(running);
+    this.running.delete(ref);
+  }
+
+  async delete(ref: EngineRef): Promise<void> {
+    const place = this.pathOf(ref);
+    await this.locked(ref, 'The instance could not be deleted.', async () => {
+      await this.endNow(ref);
+      const taken = await this.keyChanges.run(ref, () => takeAway(place, this.layout));
+      if (taken !== undefined) await removeTree(taken, this.host);
+    });
+  }
+
+  async addKey(ref: EngineRef, key: AuthorizedKey): Promise<AddKeyOutcome> {
+    const disk = join(this.pathOf(ref), 'disk');
+    const owner = this.host.users.guest;
+    return this.keyChanges.run(ref, () => addKeyTo(disk, owner, key, this.now()));
+  }
+
+  async removeKey(ref: EngineRef, match: KeyMatch): Promise<number> {
+    const disk = join(this.pathOf(ref), 'disk');
+    const owner = this.host.users.guest;
+    return this.keyChanges.run(ref, () => removeKeyFrom(disk, owner, match));
+  }
+
+  async readKeys(ref: EngineRef): Promise<string> {
+    return readKeyFile(join(this.pathOf(ref), 'disk'), this.host.users.guest).toString('utf8');
+  }
+
+  async createSnapshot(ref: EngineRef, snapshotRef: EngineRef): Promise<void> {
+    const place = entryPath(this.layout.snapshots, snapshotRef);
+    await this.locked(ref, 'The snapshot could not be made.', async () => {
+      if (await isThere(place)) return;
+      await this.requireInstance(ref);
+      await this.provisioner.build(place, async (folder) => {
+        const disk = await this.provisioner.addDisk(folder, { kind: 'empty' });
+        // A key that is being written would be in the copy by half.
+        await this.keyChanges.run(ref, () => this.copyAtRest(ref, disk));
+        await syncDisk(disk, this.host);
+      });
+    });
+  }
+
+  private async copyAtRest(ref: EngineRef, to: string): Promise<void> {
+    const copy = (): Promise<void> => copyDisk(join(this.pathOf(ref), 'disk'), to, this.host);
+    const running = this.findAlive(ref);
+    if (running === undefined || running.unconfined) return copy();
+    const first = firstProcessOf(running);
+    if (first === undefined) throw new EngineError('not_running', 'The instance is just stopping.');
+    await whilePaused(first.pid, this.host.users.dropTo, copy);
+  }
+
+  async deleteSnapshot(snapshotRef: EngineRef): Promise<void> {
+    await failingAs('The snapshot could not be deleted.', async () => {
+      const taken = await takeAway(entryPath(this.layout.snapshots, snapshotRef), this.layout);
+      if (taken !== undefined) await removeTree(taken, this.host);
+    });
+  }
+
+  async close({ keepRunning }: { keepRunning: boolean }): Promise<void> {
+    if (keepRunning) return;
+    await Promise.all([...this.running.keys()].map((ref) => this.stop(ref)));
+  }
+
+  private pathOf(ref: EngineRef): string {
+    return entryPath(this.layout.instances, ref);
+  }
+
+  private async requireInstance(ref: EngineRef): Promise<void> {
+    if (await isThere(this.pathOf(ref))) return;
+    throw new EngineError('not_running', 'The instance has no disk on this host.');
+  }
+
+  private locked<T>(ref: EngineRef, message: string, task: () => Promise<T>): Promise<T> {
+    return this.work.run(ref, () => failingAs(message, task));
+  }
+
+  private now(): Date {
+    return this.options.now?.() ?? new Date();
+  }
+}

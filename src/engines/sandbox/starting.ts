@@ -1,0 +1,46 @@
+/** Brings the sshd of an instance up, or finds out why it does not come up. */
+
+import { EngineError } from '../engine.ts';
+import type { Host } from './host.ts';
+import { diagnose, end, type LaunchRequest, launch, type Running } from './launch.ts';
+import { isPortFree, waitForBanner } from './network.ts';
+import { isAlive } from './processes.ts';
+import { writeSystemFiles } from './system-files.ts';
+
+const START_TIMEOUT_MS = 10_000;
+
+/** @throws EngineError `port_taken`, `unavailable` or `failed`. */
+export async function startSshd(
+  request: LaunchRequest,
+  host: Host,
+  options: { readonly allowUnconfinedShells: boolean },
+): Promise<Running> {
+  if (!(await isPortFree(request.endpoint))) throw portTaken(request.endpoint.port);
+  const { hostname } = request;
+  await writeSystemFiles(request.instance, host, { ...options, hostname });
+  return launch(request, host);
+}
+
+/** Returns when sshd has sent its banner; whatever does not get that far is ended. */
+export async function waitUntilItAnswers(
+  running: Running,
+  request: LaunchRequest,
+  host: Host,
+): Promise<void> {
+  const alive = (): boolean => isAlive(running.launcher);
+  const outcome = await waitForBanner(running.endpoint, alive, START_TIMEOUT_MS);
+  if (outcome === 'answered') return;
+  await end(running);
+  if (!(await isPortFree(running.endpoint))) throw portTaken(running.endpoint.port);
+  const detail = await diagnose(request, host);
+  if (outcome === 'died') {
+    throw new EngineError('failed', 'The instance ended while it was started.', { detail });
+  }
+  throw new EngineError('timeout', 'The instance did not answer on its SSH port in time.', {
+    detail,
+  });
+}
+
+function portTaken(port: number): EngineError {
+  return new EngineError('port_taken', `Port ${port} is in use by something else on this host.`);
+}

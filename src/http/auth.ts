@@ -1,0 +1,40 @@
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import { AppError } from '../domain/errors.ts';
+import type { Actor } from '../services/context.ts';
+import type { TokenService } from '../services/tokens.ts';
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Set on every route that is not public. */
+    actor: Actor | null;
+  }
+  interface FastifyContextConfig {
+    /** Answers without a token. */
+    public?: boolean;
+  }
+}
+
+/** Every route wants a token, unless its config says that it is public: a forgotten line fails closed. */
+export function requireToken(app: FastifyInstance, tokens: TokenService): void {
+  app.decorateRequest('actor', null);
+  app.addHook('onRequest', async (request) => {
+    if (request.is404 || request.routeOptions.config.public) return;
+    request.actor = await tokens.authenticate(
+      bearerToken(request.headers.authorization),
+      request.id,
+    );
+  });
+}
+
+/** The token of `Authorization: Bearer <token>` (RFC 6750 section 2.1); "" when there is none, which no token equals. */
+export function bearerToken(header: string | undefined): string {
+  if (header?.startsWith('Bearer ') && !header.includes(' ', 7)) return header.slice(7);
+  const match = /^bearer +([^\s]+) *$/i.exec(header ?? '');
+  return match?.[1] ?? '';
+}
+
+/** The caller; a route that has none was wired wrongly. */
+export function actorOf(request: FastifyRequest): Actor {
+  if (!request.actor) throw new AppError('internal', 'This operation has no caller.');
+  return request.actor;
+}

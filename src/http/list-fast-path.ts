@@ -1,0 +1,64 @@
+/**
+ * `GET /v1/snapshots/list`, answered without the framework when everything is at hand: the caller was recognized
+ * within the last second and the answer is encoded. Scripts poll this one operation, and the framework's share of a
+ * request is several times the cost of sending the bytes (`npm run bench` measures both). Whatever is not the plain
+ * case (a condition, a body, a request id, a token not seen lately) goes the ordinary way, which answers the same.
+ */
+import { randomUUID } from 'node:crypto';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { SnapshotService } from '../services/snapshots.ts';
+import type { TokenService } from '../services/tokens.ts';
+import { bearerToken } from './auth.ts';
+import { jsonType } from './error-handler.ts';
+
+/** Headers that change nothing about the answer, as clients spell them. */
+const plainHeaders = new Set(
+  [
+    'Host',
+    'Connection',
+    'User-Agent',
+    'Accept',
+    'Accept-Encoding',
+    'Accept-Language',
+    'Content-Type',
+  ].flatMap((name) => [name, name.toLowerCase()]),
+);
+
+/** True when the request was answered. */
+export type FastPath = (request: IncomingMessage, response: ServerResponse) => boolean;
+
+export function listFastPath(tokens: TokenService, snapshots: SnapshotService): FastPath {
+  return (request, response) => {
+    if (request.url !== '/v1/snapshots/list' || request.method !== 'GET') return false;
+    const authorization = plainAuthorization(request.rawHeaders);
+    if (authorization === undefined) return false;
+    const orgId = tokens.recognize(bearerToken(authorization));
+    const list = orgId === undefined ? undefined : snapshots.encodedNow(orgId);
+    if (!list) return false;
+    response.writeHead(200, [
+      'content-type',
+      jsonType,
+      'content-length',
+      list.length,
+      'etag',
+      list.etag,
+      'x-request-id',
+      randomUUID(),
+    ]);
+    response.end(list.body);
+    return true;
+  };
+}
+
+/** The one `Authorization` header of a request that has none but plain headers; undefined otherwise. */
+function plainAuthorization(rawHeaders: readonly string[]): string | undefined {
+  let authorization: string | undefined;
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = rawHeaders[index] ?? '';
+    if (plainHeaders.has(name)) continue;
+    if (authorization !== undefined || (name !== 'Authorization' && name !== 'authorization'))
+      return undefined;
+    authorization = rawHeaders[index + 1];
+  }
+  return authorization;
+}

@@ -1,0 +1,150 @@
+import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox';
+import { InstanceParams, Message, responses } from '../../api/common.ts';
+import {
+  CreateInstanceRequest,
+  CreateInstanceResponse,
+  Instance,
+  InstanceMap,
+} from '../../api/instances.ts';
+import type { InstanceService, InstanceView, NewInstance } from '../../services/instances.ts';
+import { actorOf } from '../auth.ts';
+import { whenUndelivered } from '../delivery.ts';
+
+/** Create, list, show, start, stop and delete instances. */
+export const instanceRoutes =
+  (instances: InstanceService): FastifyPluginAsyncTypebox =>
+  async (app) => {
+    const tags = ['Instances'];
+
+    app.post(
+      '/v1/instances/create',
+      {
+        schema: {
+          operationId: 'createInstance',
+          summary: 'Create an instance, or restore a snapshot as one',
+          tags,
+          body: CreateInstanceRequest,
+          response: responses(201, CreateInstanceResponse),
+        },
+      },
+      async (request, reply) => {
+        const created = await instances.create(actorOf(request), toInput(request.body));
+        whenUndelivered(reply, created.takeBack);
+        reply.code(201).header('cache-control', 'no-store');
+        return { uuid: created.uuid, identifier: created.identifier, key: created.privateKey };
+      },
+    );
+
+    app.get(
+      '/v1/instances/list',
+      {
+        schema: {
+          operationId: 'listInstances',
+          summary: 'List instances',
+          tags,
+          response: responses(200, InstanceMap),
+        },
+      },
+      async (request) => {
+        const views = await instances.list(actorOf(request));
+        return Object.fromEntries(
+          views.map((view) => [String(view.row.identifier), instanceView(view)]),
+        );
+      },
+    );
+
+    const one = { tags, params: InstanceParams };
+    app.get(
+      '/v1/instances/:id',
+      {
+        schema: {
+          ...one,
+          operationId: 'getInstance',
+          summary: 'Show an instance',
+          response: responses(200, Instance),
+        },
+      },
+      async (request) => instanceView(await instances.get(actorOf(request), request.params.id)),
+    );
+
+    app.post(
+      '/v1/instances/:id/start',
+      {
+        schema: {
+          ...one,
+          operationId: 'startInstance',
+          summary: 'Start',
+          response: responses(200, Message),
+        },
+      },
+      async (request) => ({ message: await instances.start(actorOf(request), request.params.id) }),
+    );
+
+    app.post(
+      '/v1/instances/:id/stop',
+      {
+        schema: {
+          ...one,
+          operationId: 'stopInstance',
+          summary: 'Stop',
+          response: responses(200, Message),
+        },
+      },
+      async (request) => ({ message: await instances.stop(actorOf(request), request.params.id) }),
+    );
+
+    app.post(
+      '/v1/instances/:id/delete',
+      {
+        schema: {
+          ...one,
+          operationId: 'deleteInstance',
+          summary: 'Delete',
+          response: responses(200, Message),
+        },
+      },
+      async (request) => ({ message: await instances.delete(actorOf(request), request.params.id) }),
+    );
+  };
+
+function toInput(body: CreateInstanceRequest): NewInstance {
+  return {
+    cpuCores: body.cpu_cores,
+    diskSizeGb: body.disk_size_gb,
+    ephemeralDiskGb: body.ephemeral_disk_gb ?? 0,
+    gpuType: body.gpu_type,
+    numGpus: body.num_gpus,
+    mode: body.mode,
+    template: body.template,
+    ...(body.public_key === undefined ? {} : { publicKey: body.public_key }),
+  };
+}
+
+/** Field by field: a new column never leaks. Optional fields are left out, never empty. */
+function instanceView({ row, publicKeys }: InstanceView): Instance {
+  const since = new Date(row.status_since).toISOString();
+  return {
+    id: String(row.identifier),
+    uuid: row.id,
+    name: row.name,
+    status: row.status,
+    createdAt: new Date(row.created_at).toISOString(),
+    ...(row.ip === null ? {} : { ip: row.ip }),
+    ...(row.port === null ? {} : { port: row.port }),
+    cpuCores: String(row.cpu_cores),
+    numGpus: String(row.num_gpus),
+    memory: String(row.memory_gb),
+    storage: row.disk_size_gb,
+    ephemeralDiskGB: row.ephemeral_disk_gb,
+    gpuType: row.gpu_type,
+    mode: row.mode,
+    template: row.template,
+    httpPorts: [],
+    sshPublicKeys: [...publicKeys],
+    k8s: false,
+    promoted: false,
+    ...(row.status === 'PROVISIONING' ? { provisioningTime: since } : {}),
+    ...(row.status === 'RESTORING' ? { restoringTime: since } : {}),
+    ...(row.failure === null ? {} : { failure: row.failure }),
+  };
+}

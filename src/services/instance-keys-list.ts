@@ -1,0 +1,94 @@
+import { listKeys as listKeyLines } from '../domain/authorized-keys.ts';
+import { notFound } from '../domain/errors.ts';
+import { deleteKeyByFingerprint, listKeys } from '../store/instance-keys.ts';
+import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
+import { audit } from './audit.ts';
+import {
+  type Actor,
+  requireInstance,
+  requireState,
+  type ServiceContext,
+  shorten,
+} from './context.ts';
+import { explainEngineError, withDeadline } from './engine-errors.ts';
+import type { KeyedLock } from './keyed-lock.ts';
+
+const engineDeadlineMs = 14_000;
+
+/** A key line of the real file, with what we know of it. */
+export interface KeyView {
+  readonly fingerprint: string;
+  readonly keyType: string;
+  readonly comment: string;
+  readonly publicKey: string;
+  readonly source: InstanceKeyRow['source'] | 'file';
+  readonly addedAt?: number;
+}
+
+/** The keys that an instance really has: read them, and take one off. */
+export class InstanceKeyListService {
+  readonly #context: ServiceContext;
+  readonly #locks: KeyedLock;
+
+  constructor(context: ServiceContext, locks: KeyedLock) {
+    this.#context = context;
+    this.#locks = locks;
+  }
+
+  /** Every key line of the file, hand-written ones included. */
+  async list(actor: Actor, reference: string): Promise<KeyView[]> {
+    const { store } = this.#context;
+    const instance = await requireInstance(store.db, actor, reference);
+    const rows = await listKeys(store.db, actor.orgId, instance.id);
+    const known = new Map(rows.map((row) => [row.fingerprint, row]));
+    return (await this.#readLines(instance)).map(({ fingerprint, keyType, comment, publicKey }) => {
+      const row = known.get(fingerprint);
+      if (!row) return { fingerprint, keyType, comment, publicKey, source: 'file' };
+      return {
+        fingerprint,
+        keyType,
+        comment,
+        publicKey: row.public_key,
+        source: row.source,
+        addedAt: row.added_at,
+      };
+    });
+  }
+
+  /** Takes one key off an instance: every line that carries it, and nothing else. */
+  async remove(actor: Actor, reference: string, fingerprint: string): Promise<void> {
+    const { store, now } = this.#context;
+    const instance = await requireInstance(store.db, actor, reference);
+    requireState('remove_key', instance);
+    const full = fingerprint.startsWith('SHA256:') ? fingerprint : `SHA256:${fingerprint}`;
+    await this.#locks.run(`${instance.id} ${full}`, async () => {
+      const line = (await this.#readLines(instance)).find(
+        (candidate) => candidate.fingerprint === full,
+      );
+      if (line) await this.#removeKey(instance, line.publicKey);
+      const recorded = await store.transaction(async (tx) => {
+        const subject = `${instance.id} ${shorten(full)}`;
+        const deleted = await deleteKeyByFingerprint(tx, actor.orgId, instance.id, full);
+        if (deleted || line)
+          await audit(tx, actor, now(), { action: 'key.remove', subject, outcome: 'done' });
+        return deleted;
+      });
+      if (!recorded && !line) throw notFound('Key', shorten(full));
+    });
+  }
+
+  async #removeKey(instance: InstanceRow, publicKey: string): Promise<void> {
+    const work = this.#context.engine.removeKey(instance.engine_ref, { kind: 'key', publicKey });
+    await withDeadline(work, engineDeadlineMs).catch((error: unknown) => {
+      throw explainEngineError(error);
+    });
+  }
+
+  async #readLines(instance: InstanceRow): Promise<ReturnType<typeof listKeyLines>> {
+    const work = this.#context.engine.readKeys(instance.engine_ref);
+    const text = await withDeadline(work, engineDeadlineMs).catch((error: unknown) => {
+      throw explainEngineError(error);
+    });
+    return listKeyLines(Buffer.from(text));
+  }
+}

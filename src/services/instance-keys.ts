@@ -1,0 +1,231 @@
+/**
+ * Adding a key to a running instance, and reading and removing keys.
+ *
+ * A supplied key is written by the engine first and recorded after: one durable commit. Killed in between, the
+ * key is in the file, nobody was told so, and the caller's retry finds it present.
+ *
+ * A generated pair is recorded as `pending` first, written, and made `active` in the same breath as the answer
+ * leaves: two commits. Its private half exists in this process and in the answer only. Whatever is still pending
+ * when nobody works on it (we were killed, the caller hung up) is of no use to anyone, and is taken back.
+ */
+import type { AddKeyOutcome, AuthorizedKey } from '../domain/authorized-keys.ts';
+import { AppError, notFound } from '../domain/errors.ts';
+import { newId } from '../domain/ids.ts';
+import { generateKeyPair } from '../domain/ssh-key-pair.ts';
+import { parsePublicKey, type SshPublicKey } from '../domain/ssh-public-key.ts';
+import { confirmKey, deleteKey, recordKey, withdrawKey } from '../store/instance-keys.ts';
+import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
+import { audit } from './audit.ts';
+import { type Actor, requireInstance, requireState, type ServiceContext } from './context.ts';
+import { explainEngineError, withDeadline } from './engine-errors.ts';
+import type { KeyedLock } from './keyed-lock.ts';
+import { proveLogin } from './login-probe.ts';
+
+/** The client gives up after 30 s; with the proof of the login an answer comes within 20. */
+const engineDeadlineMs = 14_000;
+
+export interface AddKeyInput {
+  /** As the caller sent it; absent: a pair is generated. */
+  readonly publicKey?: string;
+  readonly verify: boolean;
+  readonly expiresInSeconds?: number;
+}
+
+export interface AddedKey {
+  readonly uuid: string;
+  /** The generated private key; "" for a supplied one. */
+  readonly privateKey: string;
+  readonly message: string;
+  /** To be called when the answer could not be sent. */
+  readonly takeBack: () => Promise<void>;
+}
+
+/** One request to add a key, read and checked. */
+interface KeyRequest {
+  readonly actor: Actor;
+  readonly instance: InstanceRow;
+  readonly key: SshPublicKey;
+  readonly entry: AuthorizedKey;
+  readonly verify: boolean;
+}
+
+export class InstanceKeyService {
+  readonly #context: ServiceContext;
+  readonly #locks: KeyedLock;
+  /** Pending keys that a request of this process is still working on: not for the sweeper. */
+  readonly inFlight = new Set<string>();
+
+  constructor(context: ServiceContext, locks: KeyedLock) {
+    this.#context = context;
+    this.#locks = locks;
+  }
+
+  /** Adds a key to a running instance. Resolved: the line is in the file, on the disk, and sshd reads that file. */
+  async add(actor: Actor, reference: string, input: AddKeyInput): Promise<AddedKey> {
+    const key = input.publicKey === undefined ? undefined : parsePublicKey(input.publicKey);
+    const instance = await requireInstance(this.#context.store.db, actor, reference);
+    requireState('add_key', instance);
+    const expiresAt = input.expiresInSeconds && {
+      expiresAt: new Date(this.#expiry(input.expiresInSeconds)),
+    };
+    const request = (parsed: SshPublicKey): KeyRequest => {
+      const entry = { publicKey: parsed.line, ...(expiresAt || {}) };
+      return { actor, instance, key: parsed, entry, verify: input.verify };
+    };
+    return key ? this.#addSupplied(request(key)) : this.#addGenerated(request);
+  }
+
+  async #addSupplied(request: KeyRequest): Promise<AddedKey> {
+    const { instance, key } = request;
+    const added = await this.#locks.run(`${instance.id} ${key.fingerprint}`, async () => {
+      const outcome = await this.#write(request);
+      try {
+        await this.#prove(request);
+        await this.#recordSupplied(request, outcome);
+      } catch (error) {
+        if (outcome.outcome === 'added') await this.#removeLine(request, outcome.line);
+        throw error;
+      }
+      return outcome;
+    });
+    const said = added.outcome === 'added' ? 'was added to' : 'is already authorized on';
+    const message = `The key ${key.fingerprint} ${said} instance ${instance.identifier}.`;
+    return { uuid: instance.id, privateKey: '', message, takeBack: async () => {} };
+  }
+
+  async #addGenerated(toRequest: (key: SshPublicKey) => KeyRequest): Promise<AddedKey> {
+    const pair = generateKeyPair('berth-generated');
+    const request = toRequest(parsePublicKey(pair.publicKey));
+    const { instance, key } = request;
+    const id = newId();
+    this.inFlight.add(id);
+    try {
+      await this.#writeGenerated(request, id);
+    } catch (error) {
+      await this.#takeBack(request, id);
+      throw error;
+    } finally {
+      this.inFlight.delete(id);
+    }
+    const message = `A new key ${key.fingerprint} was added to instance ${instance.identifier}; its private half is shown this once.`;
+    return {
+      uuid: instance.id,
+      privateKey: pair.privateKey,
+      message,
+      takeBack: () => this.#takeBack(request, id),
+    };
+  }
+
+  async #writeGenerated(request: KeyRequest, id: string): Promise<void> {
+    const { store, now, crashPoint } = this.#context;
+    const { actor, instance, key } = request;
+    const recorded = await store.transaction((tx) =>
+      recordKey(tx, this.#row(request, id, 'generated', 'pending')),
+    );
+    if (!recorded) throw notFound('Instance', String(instance.identifier));
+    crashPoint('add_key:recorded:after');
+    await this.#write(request);
+    crashPoint('add_key:written:after');
+    await this.#prove(request);
+    const confirmed = await store.transaction(async (tx) => {
+      await audit(tx, actor, now(), {
+        action: 'key.add',
+        subject: `${instance.id} ${key.fingerprint}`,
+        outcome: 'generated',
+      });
+      return confirmKey(tx, id);
+    });
+    if (!confirmed) throw notFound('Instance', String(instance.identifier));
+    crashPoint('add_key:confirmed:after');
+  }
+
+  /** The engine's part. Late or failed, nothing of this request stays behind. */
+  async #write(request: KeyRequest): Promise<AddKeyOutcome> {
+    const work = this.#context.engine.addKey(request.instance.engine_ref, request.entry);
+    try {
+      return await withDeadline(work, engineDeadlineMs);
+    } catch (error) {
+      work.then(
+        (late) => (late.outcome === 'added' ? this.#removeLine(request, late.line) : undefined),
+        () => undefined,
+      );
+      throw explainEngineError(error);
+    }
+  }
+
+  async #prove(request: KeyRequest): Promise<void> {
+    const { ip, port, identifier } = request.instance;
+    if (!request.verify) return;
+    if (ip === null || port === null)
+      throw new AppError('conflict', `Instance ${identifier} has no address yet.`);
+    await proveLogin({ ip, port }, request.key);
+  }
+
+  async #recordSupplied(request: KeyRequest, added: AddKeyOutcome): Promise<void> {
+    const { store, now } = this.#context;
+    const { actor, instance, key } = request;
+    const recorded = await store.transaction(async (tx) => {
+      const subject = `${instance.id} ${key.fingerprint}`;
+      await audit(tx, actor, now(), { action: 'key.add', subject, outcome: added.outcome });
+      return recordKey(tx, this.#row(request, newId(), 'supplied', 'active'));
+    });
+    if (!recorded) throw notFound('Instance', String(instance.identifier));
+  }
+
+  #row(
+    request: KeyRequest,
+    id: string,
+    source: InstanceKeyRow['source'],
+    state: InstanceKeyRow['state'],
+  ): InstanceKeyRow {
+    const { instance, key, entry } = request;
+    return {
+      id,
+      org_id: instance.org_id,
+      instance_id: instance.id,
+      public_key: key.line,
+      key_type: key.type,
+      fingerprint: key.fingerprint,
+      comment: key.comment,
+      source,
+      state,
+      added_at: this.#context.now(),
+      expires_at: entry.expiresAt?.getTime() ?? null,
+    };
+  }
+
+  async #removeLine(request: KeyRequest, line: string): Promise<void> {
+    const { engine, log } = this.#context;
+    const { instance, key } = request;
+    await engine.removeKey(instance.engine_ref, { kind: 'line', line }).catch((error: unknown) => {
+      log.error(
+        { err: error, instance: instance.id, fingerprint: key.fingerprint },
+        'a key could not be taken back',
+      );
+    });
+  }
+
+  /** If the engine cannot do it now, the row stays pending and the sweeper does it later. */
+  async #takeBack(request: KeyRequest, id: string): Promise<void> {
+    const { engine, store, log } = this.#context;
+    const { instance, key } = request;
+    try {
+      await withdrawKey(store.db, id);
+      await engine.removeKey(instance.engine_ref, { kind: 'key', publicKey: key.line });
+      await deleteKey(store.db, id);
+      log.info(
+        { instance: instance.id, fingerprint: key.fingerprint },
+        'a key whose answer was not sent was taken back',
+      );
+    } catch (error) {
+      log.warn(
+        { err: error, instance: instance.id, fingerprint: key.fingerprint },
+        'a key will be taken back later',
+      );
+    }
+  }
+
+  #expiry(seconds: number): number {
+    return Math.floor(this.#context.now() / 1000 + seconds) * 1000;
+  }
+}

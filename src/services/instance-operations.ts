@@ -1,0 +1,158 @@
+import type { AuthorizedKey } from '../domain/authorized-keys.ts';
+import {
+  type DiskSource,
+  type Endpoint,
+  EngineError,
+  type MachineSpec,
+} from '../engines/engine.ts';
+import type { Db } from '../store/database.ts';
+import { listKeys } from '../store/instance-keys.ts';
+import { deleteInstanceRow, getInstance, updateInstance } from '../store/instances.ts';
+import type { InstanceRow, InstanceTable, OperationRow } from '../store/schema.ts';
+import { getSnapshot } from '../store/snapshots.ts';
+import type { ServiceContext } from './context.ts';
+import { type OperationKind, operationDeadlines, type Step } from './operations.ts';
+import { choosePort, type PortRange } from './ports.ts';
+
+/** How often a busy SSH port is tried again before a started instance gets another one. */
+const loyaltyToPort = 3;
+
+/** The slow work on instances: one entry a kind, steps in order. */
+export function instanceOperations(context: ServiceContext, sshPorts: PortRange): OperationKind[] {
+  const steps = new InstanceSteps(context, sshPorts);
+  const set = (change: Partial<InstanceTable>) => (tx: Db, operation: OperationRow) =>
+    updateInstance(tx, operation.subject_id, { ...change, status_since: context.now() });
+  const failed =
+    (status: 'UNKNOWN' | 'STOPPED') => (tx: Db, operation: OperationRow, failure: string) =>
+      set({ status, failure, ip: null, port: null })(tx, operation);
+  const enterStarting = set({ status: 'STARTING' });
+  return [
+    {
+      kind: 'instance.create',
+      deadlineMs: operationDeadlines['instance.create'],
+      steps: [steps.disk, { ...steps.start, enter: enterStarting }],
+      isFinal: (error) => error instanceof EngineError && error.kind === 'no_space',
+      succeed: set({ status: 'RUNNING', failure: null }),
+      fail: failed('UNKNOWN'),
+    },
+    {
+      kind: 'instance.start',
+      deadlineMs: operationDeadlines['instance.start'],
+      steps: [steps.start],
+      succeed: set({ status: 'RUNNING', failure: null }),
+      fail: failed('STOPPED'),
+    },
+    {
+      kind: 'instance.stop',
+      deadlineMs: operationDeadlines['instance.stop'],
+      steps: [steps.stop],
+      succeed: set({ status: 'STOPPED', ip: null, port: null }),
+      fail: failed('UNKNOWN'),
+    },
+    {
+      kind: 'instance.delete',
+      deadlineMs: operationDeadlines['instance.delete'],
+      steps: [steps.stop, steps.remove],
+      succeed: (tx, operation) => deleteInstanceRow(tx, operation.subject_id),
+      fail: failed('UNKNOWN'),
+    },
+  ];
+}
+
+class InstanceSteps {
+  readonly #context: ServiceContext;
+  readonly #sshPorts: PortRange;
+  /** Ports that something else on this host answered on. */
+  readonly #foreignPorts = new Set<number>();
+
+  readonly disk: Step = {
+    name: 'disk',
+    run: async (operation) => {
+      const instance = await this.#instance(operation);
+      await this.#context.engine.create(
+        machineOf(instance),
+        await this.#source(instance),
+        await this.#keys(instance),
+      );
+    },
+    undo: async (operation) => {
+      await this.#context.engine.delete((await this.#instance(operation)).engine_ref);
+    },
+  };
+
+  readonly start: Step = {
+    name: 'start',
+    run: async (operation) => {
+      const endpoint = await this.#startOnSomePort(operation);
+      await updateInstance(this.#context.store.db, operation.subject_id, endpoint);
+    },
+    undo: async (operation) => {
+      await this.#context.engine.stop((await this.#instance(operation)).engine_ref);
+    },
+  };
+
+  readonly stop: Step = {
+    name: 'stop',
+    run: async (operation) => {
+      await this.#context.engine.stop((await this.#instance(operation)).engine_ref);
+    },
+  };
+
+  readonly remove: Step = {
+    name: 'disk',
+    run: async (operation) => {
+      await this.#context.engine.delete((await this.#instance(operation)).engine_ref);
+    },
+  };
+
+  constructor(context: ServiceContext, sshPorts: PortRange) {
+    this.#context = context;
+    this.#sshPorts = sshPorts;
+  }
+
+  async #instance(operation: OperationRow): Promise<InstanceRow> {
+    const instance = await getInstance(this.#context.store.db, operation.subject_id);
+    if (!instance) throw new Error(`operation ${operation.id} lost its instance`);
+    return instance;
+  }
+
+  async #source(instance: InstanceRow): Promise<DiskSource> {
+    if (instance.snapshot_id === null) return { kind: 'template', template: instance.template };
+    const snapshot = await getSnapshot(this.#context.store.db, instance.snapshot_id);
+    if (!snapshot) throw new EngineError('failed', 'The snapshot to restore is gone.');
+    return { kind: 'snapshot', snapshotRef: snapshot.engine_ref };
+  }
+
+  async #keys(instance: InstanceRow): Promise<AuthorizedKey[]> {
+    const rows = await listKeys(this.#context.store.db, instance.org_id, instance.id);
+    return rows.map((row) => ({ publicKey: row.public_key }));
+  }
+
+  /** A new instance moves on to the next port at once; one whose port clients know is loyal to it for a while. */
+  async #startOnSomePort(operation: OperationRow): Promise<Endpoint> {
+    const { engine, store } = this.#context;
+    const instance = await this.#instance(operation);
+    try {
+      return await engine.start(machineOf(instance));
+    } catch (error) {
+      const taken = error instanceof EngineError && error.kind === 'port_taken';
+      const loyal = operation.kind === 'instance.start' && operation.attempts < loyaltyToPort;
+      if (!taken || loyal) throw error;
+      this.#foreignPorts.add(instance.ssh_port);
+      const port = await choosePort(store.db, this.#sshPorts, this.#foreignPorts);
+      await updateInstance(store.db, instance.id, { ssh_port: port });
+      return this.#startOnSomePort(operation);
+    }
+  }
+}
+
+function machineOf(instance: InstanceRow): MachineSpec {
+  return {
+    ref: instance.engine_ref,
+    hostname: instance.name,
+    cpuCores: instance.cpu_cores,
+    memoryGb: instance.memory_gb,
+    diskSizeGb: instance.disk_size_gb,
+    sshPort: instance.ssh_port,
+  };
+}

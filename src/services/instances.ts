@@ -1,0 +1,298 @@
+import {
+  type Catalog,
+  findGpuType,
+  findTemplate,
+  type GpuType,
+  type Range,
+} from '../domain/catalog.ts';
+import { AppError, conflict, invalidRequest } from '../domain/errors.ts';
+import { newId } from '../domain/ids.ts';
+import type { InstanceStatus } from '../domain/lifecycle.ts';
+import { generateKeyPair } from '../domain/ssh-key-pair.ts';
+import { parsePublicKey } from '../domain/ssh-public-key.ts';
+import type { Db } from '../store/database.ts';
+import {
+  confirmKey,
+  listActiveKeys,
+  listKeys,
+  recordKey,
+  withdrawKey,
+} from '../store/instance-keys.ts';
+import { insertInstance, listInstances, moveInstance } from '../store/instances.ts';
+import { takeIdentifier } from '../store/organizations.ts';
+import type { InstanceRow, SnapshotRow } from '../store/schema.ts';
+import { findSnapshotByName } from '../store/snapshots.ts';
+import { audit } from './audit.ts';
+import {
+  type Actor,
+  requireInstance,
+  requireState,
+  type ServiceContext,
+  shorten,
+} from './context.ts';
+import { enqueue, type OperationName, operationDeadlines } from './operations.ts';
+import { choosePort, type PortRange } from './ports.ts';
+
+export interface NewInstance {
+  readonly cpuCores: number;
+  readonly diskSizeGb: number;
+  readonly ephemeralDiskGb: number;
+  readonly gpuType: string;
+  readonly numGpus: number;
+  readonly mode: string;
+  readonly template: string;
+  /** Absent: a pair is generated. */
+  readonly publicKey?: string;
+}
+
+export interface CreatedInstance {
+  readonly uuid: string;
+  readonly identifier: number;
+  /** The generated private key; "" when the caller sent a public key. */
+  readonly privateKey: string;
+  /** To be called when the answer could not be sent: nobody has the private key then. */
+  readonly takeBack: () => Promise<void>;
+}
+
+/** An instance and the key lines that callers were told of. */
+export interface InstanceView {
+  readonly row: InstanceRow;
+  readonly publicKeys: readonly string[];
+}
+
+/** What a new disk starts from, resolved. */
+interface Source {
+  readonly template: string;
+  readonly snapshot: SnapshotRow | undefined;
+}
+
+export interface InstanceServiceOptions {
+  readonly context: ServiceContext;
+  readonly catalog: Catalog;
+  readonly sshPorts: PortRange;
+  /** Tells the worker that there is something to do. */
+  readonly poke: () => void;
+  /** Generated keys of requests that are still being answered: not for the sweeper. */
+  readonly keysInFlight: Set<string>;
+}
+
+/** Instances: create, list, start, stop, delete. */
+export class InstanceService {
+  readonly #options: InstanceServiceOptions;
+  readonly #context: ServiceContext;
+
+  constructor(options: InstanceServiceOptions) {
+    this.#options = options;
+    this.#context = options.context;
+  }
+
+  /** Accepts a new instance: it is PROVISIONING (or RESTORING) when this resolves. Bad sizes are a 400 before a row is written. */
+  async create(actor: Actor, input: NewInstance): Promise<CreatedInstance> {
+    const gpuType = checkSizes(this.#options.catalog, input);
+    const generated =
+      input.publicKey === undefined ? generateKeyPair('berth-generated') : undefined;
+    const key = parsePublicKey(generated?.publicKey ?? input.publicKey ?? '');
+    const keyId = newId();
+    this.#options.keysInFlight.add(keyId);
+    try {
+      const row = await this.#context.store.transaction(async (tx) => {
+        const source = await this.#resolveSource(tx, actor, input);
+        const instance = await this.#newRow(tx, actor, input, { source, gpuType });
+        await insertInstance(tx, instance);
+        const recorded = {
+          id: keyId,
+          org_id: actor.orgId,
+          instance_id: instance.id,
+          added_at: this.#context.now(),
+        };
+        const facts = {
+          public_key: key.line,
+          key_type: key.type,
+          fingerprint: key.fingerprint,
+          comment: key.comment,
+        };
+        const state = generated ? 'pending' : 'active';
+        await recordKey(tx, { ...recorded, ...facts, source: 'create', state, expires_at: null });
+        await this.#enqueue(tx, actor, instance.id, 'instance.create');
+        return instance;
+      });
+      if (generated) await confirmKey(this.#context.store.db, keyId);
+      this.#options.poke();
+      const takeBack = () =>
+        generated ? withdrawKey(this.#context.store.db, keyId) : Promise.resolve();
+      return {
+        uuid: row.id,
+        identifier: row.identifier,
+        privateKey: generated?.privateKey ?? '',
+        takeBack,
+      };
+    } finally {
+      this.#options.keysInFlight.delete(keyId);
+    }
+  }
+
+  async #resolveSource(tx: Db, actor: Actor, input: NewInstance): Promise<Source> {
+    const { catalog } = this.#options;
+    const template = findTemplate(catalog, input.template);
+    if (template) return { template: template.key, snapshot: undefined };
+    const snapshot = await findSnapshotByName(tx, actor.orgId, input.template);
+    if (!snapshot) {
+      const keys = catalog.templates.map((known) => known.key).join(', ');
+      throw invalidRequest(
+        `The field "template" is "${shorten(input.template)}", but must be a template (${keys}) or the name of a READY snapshot.`,
+      );
+    }
+    if (snapshot.status !== 'READY') {
+      throw conflict(
+        `The snapshot "${snapshot.name}" is ${snapshot.status}; only a READY one can be restored.`,
+      );
+    }
+    if (input.diskSizeGb < snapshot.minimum_disk_size_gb) {
+      throw invalidRequest(
+        `The field "disk_size_gb" is ${input.diskSizeGb}, but the snapshot "${snapshot.name}" needs at least ${snapshot.minimum_disk_size_gb}.`,
+      );
+    }
+    return { template: snapshot.name, snapshot };
+  }
+
+  async #newRow(
+    tx: Db,
+    actor: Actor,
+    input: NewInstance,
+    resolved: { source: Source; gpuType: GpuType },
+  ): Promise<InstanceRow> {
+    const now = this.#context.now();
+    const id = newId();
+    const identifier = await takeIdentifier(tx, actor.orgId);
+    const restoring = resolved.source.snapshot !== undefined;
+    return {
+      id,
+      org_id: actor.orgId,
+      identifier,
+      engine_ref: id,
+      name: `instance-${identifier}`,
+      status: restoring ? 'RESTORING' : 'PROVISIONING',
+      cpu_cores: input.cpuCores,
+      num_gpus: input.numGpus,
+      memory_gb: input.cpuCores * resolved.gpuType.ramPerVcpuGb,
+      disk_size_gb: input.diskSizeGb,
+      ephemeral_disk_gb: input.ephemeralDiskGb,
+      gpu_type: input.gpuType,
+      mode: input.mode,
+      template: resolved.source.template,
+      snapshot_id: resolved.source.snapshot?.id ?? null,
+      ssh_port: await choosePort(tx, this.#options.sshPorts, new Set()),
+      ip: null,
+      port: null,
+      failure: null,
+      created_at: now,
+      status_since: now,
+      deleted_at: null,
+    };
+  }
+
+  /** Every instance of the organization, by number. */
+  async list(actor: Actor): Promise<InstanceView[]> {
+    const { db } = this.#context.store;
+    const rows = await listInstances(db, actor.orgId);
+    const keys = Map.groupBy(await listActiveKeys(db, actor.orgId), (key) => key.instance_id);
+    return rows.map((row) => ({
+      row,
+      publicKeys: (keys.get(row.id) ?? []).map((key) => key.public_key),
+    }));
+  }
+
+  async get(actor: Actor, reference: string): Promise<InstanceView> {
+    const { db } = this.#context.store;
+    const row = await requireInstance(db, actor, reference);
+    const keys = await listKeys(db, actor.orgId, row.id);
+    return {
+      row,
+      publicKeys: keys.filter((key) => key.state === 'active').map((key) => key.public_key),
+    };
+  }
+
+  start(actor: Actor, reference: string): Promise<string> {
+    return this.#change(actor, reference, 'start', 'STARTING');
+  }
+
+  stop(actor: Actor, reference: string): Promise<string> {
+    return this.#change(actor, reference, 'stop', 'STOPPING');
+  }
+
+  /** Accepted, it does not exist any more for callers; its snapshots stay whole. */
+  delete(actor: Actor, reference: string): Promise<string> {
+    return this.#change(actor, reference, 'delete', 'STOPPING');
+  }
+
+  async #change(
+    actor: Actor,
+    reference: string,
+    action: 'start' | 'stop' | 'delete',
+    status: InstanceStatus,
+  ): Promise<string> {
+    const { store, now } = this.#context;
+    const sentence = await store.transaction(async (tx) => {
+      const instance = await requireInstance(tx, actor, reference);
+      if (requireState(action, instance))
+        return `Instance ${instance.identifier} is ${instance.status} already.`;
+      await this.#enqueue(tx, actor, instance.id, `instance.${action}`);
+      const deletion = action === 'delete' ? { deleted_at: now() } : {};
+      const change = { status, status_since: now(), failure: null, ...deletion };
+      if (!(await moveInstance(tx, instance.id, instance.status, change))) throw changedMeanwhile();
+      return `Instance ${instance.identifier} is being ${participles[action]}.`;
+    });
+    this.#options.poke();
+    return sentence;
+  }
+
+  async #enqueue(tx: Db, actor: Actor, instanceId: string, kind: OperationName): Promise<void> {
+    const now = this.#context.now();
+    const operation = {
+      orgId: actor.orgId,
+      kind,
+      subjectId: instanceId,
+      lockId: instanceId,
+      tokenId: actor.tokenId,
+      now,
+    };
+    await enqueue(tx, operation, operationDeadlines[kind]);
+    await audit(tx, actor, now, { action: kind, subject: instanceId, outcome: 'accepted' });
+  }
+}
+
+const participles = { start: 'started', stop: 'stopped', delete: 'deleted' } as const;
+
+const changedMeanwhile = (): AppError =>
+  new AppError(
+    'conflict',
+    'The instance changed at the same moment. Look at its status and try again.',
+  );
+
+/** The 400 names the field, the value and what is allowed. */
+function checkSizes(catalog: Catalog, input: NewInstance): GpuType {
+  const gpuType = findGpuType(catalog, input.gpuType);
+  if (!gpuType) {
+    const names = catalog.gpuTypes.map((type) => type.name).join(', ');
+    throw invalidRequest(
+      `The field "gpu_type" is "${shorten(input.gpuType)}", but this service has: ${names}.`,
+    );
+  }
+  if (!gpuType.counts.includes(input.numGpus)) {
+    const counts = gpuType.counts.join(', ');
+    throw invalidRequest(
+      `The field "num_gpus" is ${input.numGpus}, but for "${gpuType.name}" it must be one of: ${counts}.`,
+    );
+  }
+  checkRange('cpu_cores', input.cpuCores, catalog.cpuCores);
+  checkRange('disk_size_gb', input.diskSizeGb, catalog.diskSizeGb);
+  checkRange('ephemeral_disk_gb', input.ephemeralDiskGb, catalog.ephemeralDiskGb);
+  return gpuType;
+}
+
+function checkRange(field: string, value: number, range: Range): void {
+  if (value >= range.min && value <= range.max) return;
+  throw invalidRequest(
+    `The field "${field}" is ${value}, but must be from ${range.min} to ${range.max}.`,
+  );
+}

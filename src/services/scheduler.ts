@@ -1,0 +1,68 @@
+import type { Log } from './context.ts';
+import type { Monitor } from './monitor.ts';
+import type { Worker } from './worker.ts';
+
+const longestRestMs = 1000;
+const lookEveryMs = 2000;
+
+/** The service's own clockwork: wakes the worker when there is work, and the monitor every two seconds. */
+export class Scheduler {
+  readonly #worker: Worker;
+  readonly #monitor: Monitor;
+  readonly #log: Log;
+  #workTimer: NodeJS.Timeout | undefined;
+  #lookTimer: NodeJS.Timeout | undefined;
+  #busy = false;
+  #again = false;
+  #stopped = false;
+
+  constructor(worker: Worker, monitor: Monitor, log: Log) {
+    this.#worker = worker;
+    this.#monitor = monitor;
+    this.#log = log;
+  }
+
+  start(): void {
+    this.poke();
+    this.#lookLater();
+  }
+
+  /** There is something to do now. */
+  poke(): void {
+    if (this.#stopped) return;
+    if (this.#busy) this.#again = true;
+    else setImmediate(() => void this.#work());
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    clearTimeout(this.#workTimer);
+    clearTimeout(this.#lookTimer);
+    await this.#worker.stop();
+  }
+
+  async #work(): Promise<void> {
+    if (this.#busy || this.#stopped) return;
+    this.#busy = true;
+    this.#again = false;
+    let restMs = longestRestMs;
+    try {
+      const dueAt = await this.#worker.begin();
+      if (dueAt !== undefined) restMs = Math.min(longestRestMs, Math.max(10, dueAt - Date.now()));
+    } catch (error) {
+      this.#log.error({ err: error }, 'the worker could not look for work');
+    }
+    this.#busy = false;
+    if (this.#again) return this.poke();
+    clearTimeout(this.#workTimer);
+    if (!this.#stopped) this.#workTimer = setTimeout(() => void this.#work(), restMs);
+  }
+
+  #lookLater(): void {
+    if (this.#stopped) return;
+    this.#lookTimer = setTimeout(
+      () => void this.#monitor.look().finally(() => this.#lookLater()),
+      lookEveryMs,
+    );
+  }
+}

@@ -1,0 +1,90 @@
+import type { Insertable } from 'kysely';
+import type { Db } from './database.ts';
+import type { InstanceKeyRow, InstanceKeyTable } from './schema.ts';
+
+/**
+ * Records a key of an instance that still exists. False when the instance is gone; a key that is recorded
+ * already stays as it is.
+ */
+export async function recordKey(db: Db, row: Insertable<InstanceKeyTable>): Promise<boolean> {
+  const alive = await db
+    .selectFrom('instances')
+    .select('id')
+    .where('id', '=', row.instance_id)
+    .where('org_id', '=', row.org_id)
+    .where('deleted_at', 'is', null)
+    .executeTakeFirst();
+  if (!alive) return false;
+  await db
+    .insertInto('instance_keys')
+    .values(row)
+    .onConflict((conflict) => conflict.columns(['instance_id', 'fingerprint']).doNothing())
+    .execute();
+  return true;
+}
+
+/** Makes a pending key an active one; false when it is gone. */
+export async function confirmKey(db: Db, id: string): Promise<boolean> {
+  const result = await db
+    .updateTable('instance_keys')
+    .set({ state: 'active' })
+    .where('id', '=', id)
+    .executeTakeFirst();
+  return result.numUpdatedRows === 1n;
+}
+
+/** Says of a key that its answer never left, so that it is taken back. */
+export async function withdrawKey(db: Db, id: string): Promise<void> {
+  await db.updateTable('instance_keys').set({ state: 'pending' }).where('id', '=', id).execute();
+}
+
+export async function deleteKey(db: Db, id: string): Promise<void> {
+  await db.deleteFrom('instance_keys').where('id', '=', id).execute();
+}
+
+export async function deleteKeyByFingerprint(
+  db: Db,
+  orgId: string,
+  instanceId: string,
+  fingerprint: string,
+): Promise<boolean> {
+  const result = await db
+    .deleteFrom('instance_keys')
+    .where('org_id', '=', orgId)
+    .where('instance_id', '=', instanceId)
+    .where('fingerprint', '=', fingerprint)
+    .executeTakeFirst();
+  return result.numDeletedRows > 0n;
+}
+
+/** The keys of one instance, oldest first. */
+export function listKeys(db: Db, orgId: string, instanceId: string): Promise<InstanceKeyRow[]> {
+  return db
+    .selectFrom('instance_keys')
+    .selectAll()
+    .where('org_id', '=', orgId)
+    .where('instance_id', '=', instanceId)
+    .orderBy('added_at')
+    .orderBy('id')
+    .execute();
+}
+
+/** The keys that callers were told of, of every instance of the organization, oldest first. */
+export function listActiveKeys(
+  db: Db,
+  orgId: string,
+): Promise<{ instance_id: string; public_key: string }[]> {
+  return db
+    .selectFrom('instance_keys')
+    .select(['instance_id', 'public_key'])
+    .where('org_id', '=', orgId)
+    .where('state', '=', 'active')
+    .orderBy('added_at')
+    .orderBy('id')
+    .execute();
+}
+
+/** Generated keys whose answer may never have left, whoever owns them: for the sweeper. */
+export function listPendingKeys(db: Db): Promise<InstanceKeyRow[]> {
+  return db.selectFrom('instance_keys').selectAll().where('state', '=', 'pending').execute();
+}

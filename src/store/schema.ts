@@ -1,0 +1,142 @@
+import type { Generated, Selectable } from 'kysely';
+import type { InstanceStatus, SnapshotStatus } from '../domain/lifecycle.ts';
+
+/** Times are milliseconds since the Unix epoch, UTC. */
+export interface Schema {
+  organizations: OrganizationTable;
+  users: UserTable;
+  tokens: TokenTable;
+  instances: InstanceTable;
+  instance_keys: InstanceKeyTable;
+  snapshots: SnapshotTable;
+  operations: OperationTable;
+  audit_log: AuditTable;
+}
+
+export interface OrganizationTable {
+  id: string;
+  name: string;
+  /** The number that the next instance gets. */
+  next_identifier: number;
+  created_at: number;
+}
+
+export interface UserTable {
+  id: string;
+  org_id: string;
+  email: string;
+  created_at: number;
+}
+
+export interface TokenTable {
+  id: string;
+  org_id: string;
+  user_id: string;
+  name: string;
+  prefix: string;
+  hash: string;
+  /** JSON array of strings. */
+  scopes: string;
+  created_at: number;
+  expires_at: number | null;
+  last_used_at: number | null;
+}
+
+export interface InstanceTable {
+  id: string;
+  org_id: string;
+  identifier: number;
+  engine_ref: string;
+  name: string;
+  status: InstanceStatus;
+  cpu_cores: number;
+  num_gpus: number;
+  memory_gb: number;
+  disk_size_gb: number;
+  ephemeral_disk_gb: number;
+  gpu_type: string;
+  mode: string;
+  template: string;
+  /** The snapshot it was restored from. */
+  snapshot_id: string | null;
+  /** Allocated on this host; unique. */
+  ssh_port: number;
+  /** Where SSH answers, once it does. */
+  ip: string | null;
+  port: number | null;
+  failure: string | null;
+  created_at: number;
+  status_since: number;
+  /** Set when its deletion was accepted; the row goes once the engine holds nothing of it. */
+  deleted_at: number | null;
+}
+
+export interface InstanceKeyTable {
+  id: string;
+  org_id: string;
+  instance_id: string;
+  /** Exactly as given. */
+  public_key: string;
+  key_type: string;
+  fingerprint: string;
+  comment: string;
+  source: 'supplied' | 'generated' | 'create';
+  /** `pending`: a generated pair whose answer has not left yet; it is taken back if it never does. */
+  state: 'pending' | 'active';
+  added_at: number;
+  expires_at: number | null;
+}
+
+export interface SnapshotTable {
+  id: string;
+  org_id: string;
+  instance_id: string;
+  engine_ref: string;
+  name: string;
+  status: SnapshotStatus;
+  minimum_disk_size_gb: number;
+  created_at: number;
+  deleted_at: number | null;
+}
+
+export type OperationState = 'running' | 'undoing' | 'succeeded' | 'failed';
+
+export interface OperationTable {
+  id: string;
+  org_id: string;
+  kind: string;
+  /** The instance or snapshot that it is about. */
+  subject_id: string;
+  /** The instance or snapshot that no other operation may touch meanwhile. */
+  lock_id: string;
+  state: OperationState;
+  /** Index of the step to run (or to undo) next. */
+  step: number;
+  /** How often that step was begun. */
+  attempts: number;
+  run_at: number;
+  deadline_at: number;
+  lease_owner: string | null;
+  lease_expires_at: number | null;
+  token_id: string | null;
+  error: string | null;
+  created_at: number;
+  finished_at: number | null;
+}
+
+export interface AuditTable {
+  id: Generated<number>;
+  at: number;
+  org_id: string;
+  token_id: string | null;
+  request_id: string | null;
+  action: string;
+  subject: string;
+  outcome: string;
+}
+
+export type InstanceRow = Selectable<InstanceTable>;
+export type InstanceKeyRow = Selectable<InstanceKeyTable>;
+export type SnapshotRow = Selectable<SnapshotTable>;
+export type OperationRow = Selectable<OperationTable>;
+export type TokenRow = Selectable<TokenTable>;

@@ -1,0 +1,65 @@
+import type { Insertable } from 'kysely';
+import type { Db } from './database.ts';
+import type { TokenRow, TokenTable } from './schema.ts';
+
+export interface TokenOwner {
+  readonly id: string;
+  readonly org_id: string;
+  readonly user_id: string;
+  readonly scopes: string;
+  readonly expires_at: number | null;
+  readonly org_name: string;
+  readonly email: string;
+}
+
+/** The only look-up that knows no organization yet: the token tells it. */
+export function findTokenByHash(db: Db, hash: string): Promise<TokenOwner | undefined> {
+  return db
+    .selectFrom('tokens')
+    .innerJoin('organizations', 'organizations.id', 'tokens.org_id')
+    .innerJoin('users', 'users.id', 'tokens.user_id')
+    .where('tokens.hash', '=', hash)
+    .select([
+      'tokens.id as id',
+      'tokens.org_id as org_id',
+      'tokens.user_id as user_id',
+      'tokens.scopes as scopes',
+      'tokens.expires_at as expires_at',
+      'organizations.name as org_name',
+      'users.email as email',
+    ])
+    .executeTakeFirst();
+}
+
+export async function insertToken(db: Db, row: Insertable<TokenTable>): Promise<void> {
+  await db.insertInto('tokens').values(row).execute();
+}
+
+export function listTokens(db: Db, orgId: string): Promise<TokenRow[]> {
+  return db
+    .selectFrom('tokens')
+    .selectAll()
+    .where('org_id', '=', orgId)
+    .orderBy('created_at')
+    .orderBy('id')
+    .execute();
+}
+
+/** The hash of the token that was deleted; undefined when there is none of that name. */
+export async function deleteTokenByName(
+  db: Db,
+  orgId: string,
+  name: string,
+): Promise<string | undefined> {
+  const row = await db
+    .deleteFrom('tokens')
+    .where('org_id', '=', orgId)
+    .where('name', '=', name)
+    .returning('hash')
+    .executeTakeFirst();
+  return row?.hash;
+}
+
+export async function touchToken(db: Db, id: string, usedAt: number): Promise<void> {
+  await db.updateTable('tokens').set({ last_used_at: usedAt }).where('id', '=', id).execute();
+}

@@ -1,0 +1,97 @@
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { checkout, type Environment, launcher } from './berth.ts';
+
+/** Why the service cannot be tested here, or false. */
+export const noService: string | false = existsSync(join(checkout, 'src', 'main.ts'))
+  ? false
+  : 'src/main.ts is not there: nothing to serve';
+
+/** Why instances cannot be logged in to here, or false. */
+export const noShells: string | false = canConfine()
+  ? false
+  : 'this host does not let bubblewrap make namespaces: instances have no shells';
+
+function canConfine(): boolean {
+  const args = ['--unshare-user', '--unshare-pid', '--ro-bind', '/', '/', 'true'];
+  return spawnSync('bwrap', args).status === 0;
+}
+
+export interface Service {
+  readonly url: string;
+  /** Settings of this service, for `berth admin`. */
+  readonly env: Environment;
+  /** Stops it with all its instances, and removes its data. Fails with its output when it did not end well. */
+  stop(): Promise<void>;
+}
+
+const startLimitMs = 60_000;
+
+/** Starts the real service with `bin/berth serve`, on any port and on data of its own. */
+export async function startService(base: Environment): Promise<Service> {
+  const data = await mkdtemp(join(tmpdir(), 'berth-data-'));
+  // The sandbox's unprivileged user has to pass through.
+  await chmod(data, 0o711);
+  const env = {
+    ...base,
+    BERTH_DATA: data,
+    BERTH_SSH_PORTS: sshPorts(),
+    BERTH_SANDBOX_ON_EXIT: 'stop',
+    // Whoever runs the tests may choose, on a host where finding out takes long.
+    BERTH_SANDBOX_NETWORK: process.env.BERTH_SANDBOX_NETWORK ?? 'auto',
+  };
+  const args = ['serve', '--host', '127.0.0.1', '--port', '0'];
+  const child = spawn(launcher, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  const output = collectOutput(child);
+  const closed = once(child, 'close');
+  const stop = async () => {
+    child.kill('SIGTERM');
+    const [code, signal] = await closed;
+    await rm(data, { recursive: true, force: true });
+    if (code !== 0) throw new Error(`The service ended with ${code ?? signal}:\n${output()}`);
+  };
+  try {
+    return { url: await announcedUrl(child, output), env, stop };
+  } catch (error) {
+    await stop().catch(() => undefined);
+    throw error;
+  }
+}
+
+/** Suites run side by side: each takes a range that follows from its process. */
+function sshPorts(): string {
+  const from = 24_000 + (process.pid % 200) * 20;
+  return `${from}-${from + 19}`;
+}
+
+/** What it has printed so far, on both streams. */
+function collectOutput(child: ChildProcess): () => string {
+  let output = '';
+  const collect = (chunk: Buffer) => {
+    output += chunk.toString();
+  };
+  child.stdout?.on('data', collect);
+  child.stderr?.on('data', collect);
+  return () => output;
+}
+
+function announcedUrl(child: ChildProcess, output: () => string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const fail = () => {
+      clearTimeout(timer);
+      reject(new Error(`The service did not start:\n${output()}`));
+    };
+    const timer = setTimeout(fail, startLimitMs);
+    child.stdout?.on('data', () => {
+      const url = /http:\/\/127\.0\.0\.1:[1-9][0-9]*/.exec(output())?.[0];
+      if (url === undefined) return;
+      clearTimeout(timer);
+      resolve(url);
+    });
+    child.once('close', fail);
+  });
+}

@@ -1,0 +1,105 @@
+/** What has to be true after the service was killed and started again. */
+
+import assert from 'node:assert/strict';
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Api } from '../support/client.ts';
+import type { Instance, Snapshot } from '../support/contract.ts';
+import type { House, Machine } from '../support/house.ts';
+import { loginTo } from '../support/house.ts';
+import { linesWith } from '../support/key-file.ts';
+import { livingSandboxes } from '../support/processes.ts';
+import { filesBelow, privateKeysIn } from '../support/secrets.ts';
+import { loginProblem } from '../support/ssh.ts';
+import { eventuallyPasses } from '../support/waiting.ts';
+
+const SETTLE_MS = 20_000;
+const SETTLED = ['RUNNING', 'STOPPED', 'UNKNOWN'];
+
+export interface Settled {
+  readonly instances: readonly Instance[];
+  readonly snapshots: readonly Snapshot[];
+}
+
+function names(folder: string): string[] {
+  return existsSync(folder) ? readdirSync(folder).sort() : [];
+}
+
+function assertSettled(state: Settled): void {
+  for (const one of state.instances) {
+    assert.ok(SETTLED.includes(one.status), `instance ${one.id} is ${one.status}`);
+    assert.ok(one.status !== 'UNKNOWN' || one.failure !== undefined, 'UNKNOWN says why');
+  }
+  for (const one of state.snapshots) {
+    assert.notEqual(one.status, 'CREATING', `snapshot ${one.name}`);
+  }
+}
+
+/** The engine holds what the API lists, and nothing else. Failed things may have a folder or not. */
+function assertNothingLeftOver(dataFolder: string, state: Settled): void {
+  const sound = state.instances.filter((one) => one.status !== 'UNKNOWN').map((one) => one.uuid);
+  const failed = state.instances.filter((one) => one.status === 'UNKNOWN').map((one) => one.uuid);
+  const folders = names(join(dataFolder, 'sandbox', 'instances'));
+  assert.deepEqual(
+    folders.filter((name) => !failed.includes(name)),
+    sound.sort(),
+    'folders of instances',
+  );
+  const ready = state.snapshots.filter((one) => one.status === 'READY').map((one) => one.id);
+  assert.deepEqual(names(join(dataFolder, 'sandbox', 'snapshots')), ready.sort(), 'snapshots');
+  assert.deepEqual(names(join(dataFolder, 'sandbox', 'work')), [], 'folders half made');
+}
+
+/** One sandbox for each running instance, none for any other. */
+function assertProcesses(dataFolder: string, state: Settled): void {
+  const living = livingSandboxes(dataFolder);
+  const running = state.instances.filter((one) => one.status === 'RUNNING');
+  assert.deepEqual([...living.keys()].sort(), running.map((one) => one.uuid).sort(), 'sandboxes');
+  for (const [uuid, namespaces] of living) {
+    assert.equal(namespaces.size, 1, `instance ${uuid} runs ${namespaces.size} times`);
+  }
+}
+
+async function look(api: Api): Promise<Settled> {
+  return { instances: [...(await api.instances()).values()], snapshots: await api.snapshots() };
+}
+
+/** Waits until everything is in order; the last thing that was not is the error. */
+export async function settled(house: House): Promise<Settled> {
+  const { dataFolder } = house.service;
+  let state: Settled = { instances: [], snapshots: [] };
+  await eventuallyPasses(SETTLE_MS, async () => {
+    state = await look(house.api);
+    assertSettled(state);
+    assertNothingLeftOver(dataFolder, state);
+    if (house.skipLogins === false) assertProcesses(dataFolder, state);
+  });
+  return state;
+}
+
+/** No private key of any instance's user is on the disk or in what the service printed. */
+export function assertNoPrivateKeys(house: House): void {
+  const { dataFolder, logFile, outputFile } = house.service;
+  assert.deepEqual(privateKeysIn([...filesBelow(dataFolder), logFile, outputFile]), []);
+}
+
+/** A key whose addition was acknowledged. */
+export interface Acknowledged {
+  readonly uuid: string;
+  readonly keyFile: string;
+  readonly publicKey: string;
+}
+
+/** Every acknowledged key is in the file once, and logs in. */
+export async function assertKeysKept(
+  house: House,
+  machine: Machine,
+  keys: readonly Acknowledged[],
+): Promise<void> {
+  if (house.skipLogins !== false) return;
+  const login = loginTo(await house.api.instance(machine.uuid), machine.keyFile);
+  for (const key of keys) {
+    assert.equal((await linesWith(login, key.publicKey)).length, 1, key.publicKey);
+    assert.equal(await loginProblem({ ...login, keyFile: key.keyFile }), undefined);
+  }
+}
