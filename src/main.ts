@@ -7,6 +7,7 @@ import type { FastifyInstance } from 'fastify';
 import { type Logger, pino } from 'pino';
 import { type Config, type Environment, loadConfig } from './config.ts';
 import { defaultCatalog } from './domain/catalog.ts';
+import { AppError } from './domain/errors.ts';
 import type { Engine } from './engines/engine.ts';
 import { openEngine } from './engines/registry.ts';
 import { buildApp } from './http/app.ts';
@@ -37,34 +38,44 @@ export interface RunningService {
   stop(): Promise<void>;
 }
 
-/** Starts the service and resolves once it listens. */
+/** Starts the service and resolves once it listens. When it cannot, whatever it opened is closed again. */
 export async function startService(config: Config): Promise<RunningService> {
+  const closers = new AsyncDisposableStack();
+  try {
+    return await openService(config, closers);
+  } catch (error) {
+    await closers.disposeAsync();
+    throw error;
+  }
+}
+
+/** In the order in which things are opened here they are closed again, last first. */
+async function openService(config: Config, closers: AsyncDisposableStack): Promise<RunningService> {
   const log = pino({ level: config.logLevel }, pino.destination({ dest: 2, sync: true }));
   makeDataFolder(config.dataDir);
   const lock = takeFileLock(join(config.dataDir, 'service.lock'), 500);
   if (!lock)
-    throw new Error(
+    throw new AppError(
+      'conflict',
       `Another Berth is running on the data folder ${config.dataDir}. Stop it, or choose another with --data.`,
     );
+  closers.defer(lock.release);
   const store = await openStore(config.databaseUrl);
+  closers.defer(store.close);
   const engine = await openEngine(config.engine, engineOptions(config, log));
+  closers.defer(() => engine.close({ keepRunning: config.sandboxOnExit === 'keep' }));
   await releaseLeases(store.db, config.nodeName);
   const context = { store, engine, log, now: Date.now, crashPoint: crashAt(config.crashAt) };
   const { app, scheduler, monitor, health } = await compose(config, context, log);
   for (const notice of (await engine.health()).notices) log.warn({ notice }, 'engine notice');
   await monitor.look();
+  closers.defer(() => scheduler.stop());
   scheduler.start();
+  closers.defer(() => app.close());
   const url = await listen(app, config);
+  closers.defer(() => health.stopping());
   log.info({ url }, 'listening');
-  const stop = async () => {
-    health.stopping();
-    await app.close();
-    await scheduler.stop();
-    await engine.close({ keepRunning: config.sandboxOnExit === 'keep' });
-    await store.close();
-    lock.release();
-  };
-  return { url, engine, stop };
+  return { url, engine, stop: () => closers.disposeAsync() };
 }
 
 async function compose(config: Config, context: ServiceContext, log: Logger) {
@@ -134,7 +145,10 @@ async function listen(app: FastifyInstance, config: Config): Promise<string> {
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error;
       if (config.portNamed || port >= config.port + portsToTry) {
-        throw new Error(`Port ${port} on ${config.host} is in use. Choose another with --port.`);
+        throw new AppError(
+          'conflict',
+          `Port ${port} on ${config.host} is in use. Choose another with --port.`,
+        );
       }
     }
   }
@@ -145,6 +159,8 @@ export async function runService(env: Environment): Promise<void> {
   const config = loadConfig(env);
   if (env.BERTH_TEST_LIST_CRASH_POINTS) return printCrashPoints(config);
   const service = await startService(config);
+  const log = pino({ level: config.logLevel }, pino.destination(2));
+  process.on('unhandledRejection', (error) => log.error({ err: error }, 'a defect'));
   process.stdout.write(`Berth is listening on ${service.url}\n`);
   await untilSignal();
   await service.stop();

@@ -14,5 +14,6 @@ try {
 } catch (error) {
   const failure = explainFailure(error);
   if (failure.text !== undefined) printNote(processTerminal, `berth: ${failure.text}`);
-  process.exitCode = failure.exitCode;
+  // At once: a service that failed to start may have left timers running.
+  process.exit(failure.exitCode);
 }

@@ -52,3 +52,8 @@ export function readableTime(time: string | number | undefined): string {
   const day = `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())}`;
   return `${day} ${pad(date.getHours())}:${pad(date.getMinutes())}`;
 }
+
+/** A path as it can be pasted into a shell (POSIX, Shell Command Language, 2.2.2). */
+export function shellWord(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}

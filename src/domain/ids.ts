@@ -1,4 +1,4 @@
-import { hash, randomBytes, randomUUID } from 'node:crypto';
+import { hash, randomBytes, randomUUID, randomUUIDv7 } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 
 /** A new UUID, version 4 (RFC 9562). */
@@ -6,6 +6,12 @@ export const newId = (): string => randomUUID();
 
 const uuidPattern = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const identifierPattern = /^(0|[1-9][0-9]{0,8})$/;
+
+/**
+ * A new UUID, version 7 (RFC 9562 section 5.7): sorts by the time of its making, so that a list in order of
+ * (second, id) is also in the order in which things were asked for.
+ */
+export const newOrderedId = (): string => randomUUIDv7();
 
 /** How a caller named an instance or a snapshot; undefined when the text can name neither. */
 export type Reference = { readonly uuid: string } | { readonly identifier: number };

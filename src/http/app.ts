@@ -1,8 +1,13 @@
 import { randomUUID } from 'node:crypto';
-import { createServer, type IncomingMessage, type Server } from 'node:http';
-import type { Socket } from 'node:net';
+import type { IncomingMessage } from 'node:http';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
-import Fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
+import Fastify, {
+  type FastifyBaseLogger,
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+  LogController,
+} from 'fastify';
 import { ErrorBody } from '../api/common.ts';
 import type { HealthService } from '../services/health.ts';
 import type { InstanceKeyService } from '../services/instance-keys.ts';
@@ -12,7 +17,7 @@ import type { SnapshotService } from '../services/snapshots.ts';
 import type { TokenService } from '../services/tokens.ts';
 import { requireToken } from './auth.ts';
 import { readBodies } from './body.ts';
-import { frameworkErrorBody, handleError, handleUnknownRoute, jsonType } from './error-handler.ts';
+import { handleError, handleUnknownRoute } from './error-handler.ts';
 import { listFastPath } from './list-fast-path.ts';
 import { describeApi, showApi } from './openapi.ts';
 import { RouteTable } from './route-table.ts';
@@ -21,6 +26,7 @@ import { instanceRoutes } from './routes/instances.ts';
 import { serviceRoutes } from './routes/service.ts';
 import { snapshotRoutes } from './routes/snapshots.ts';
 import { tokenRoutes } from './routes/tokens.ts';
+import { openServer, refuseUnparsed, refuseWithoutHost } from './server.ts';
 
 export interface AppDependencies {
   readonly tokens: TokenService;
@@ -33,14 +39,8 @@ export interface AppDependencies {
   readonly bodyLimitBytes: number;
 }
 
-/** Clients give up after 30 s; a request that trickles in must not hold a connection for longer. */
-const serverTimeouts = {
-  requestTimeout: 20_000,
-  headersTimeout: 10_000,
-  keepAliveTimeout: 72_000,
-  connectionsCheckingInterval: 5000,
-};
 const sanePattern = /^[A-Za-z0-9._:-]{1,128}$/;
+const tokenPattern = /berth_[0-9a-f]{16,}/gi;
 
 /** The HTTP side, whole, but not listening: tests inject requests into it. */
 export async function buildApp(deps: AppDependencies): Promise<FastifyInstance> {
@@ -48,8 +48,9 @@ export async function buildApp(deps: AppDependencies): Promise<FastifyInstance> 
   let closing = false;
   const app = Fastify({
     serverFactory: (handler) =>
-      createServer(serverTimeouts, (request, response) => {
-        if (closing || !fastPath(request, response)) handler(request, response);
+      openServer((request, response) => {
+        if (!closing && fastPath(request, response)) return;
+        if (!refuseWithoutHost(request, response)) handler(request, response);
       }),
     logController: new LogController({ disableRequestLogging: true }),
     loggerInstance: deps.log,
@@ -58,7 +59,7 @@ export async function buildApp(deps: AppDependencies): Promise<FastifyInstance> 
     genReqId: (request) => requestId(request as IncomingMessage),
     ajv: { customOptions: { coerceTypes: false, removeAdditional: false, useDefaults: false } },
     frameworkErrors: handleError,
-    clientErrorHandler: refuseUnparsed,
+    clientErrorHandler: (error, socket) => refuseUnparsed(error, socket),
   }).withTypeProvider<TypeBoxTypeProvider>();
   app.addHook('preClose', async () => {
     closing = true;
@@ -68,12 +69,7 @@ export async function buildApp(deps: AppDependencies): Promise<FastifyInstance> 
   app.addHook('onRequest', async (request, reply) => {
     reply.header('x-request-id', request.id);
   });
-  app.addHook('onResponse', async (request, reply) => {
-    const { method, url } = request;
-    const quiet = method === 'GET' && reply.statusCode < 400;
-    const fields = { method, url, status: reply.statusCode, ms: Math.round(reply.elapsedTime) };
-    request.log[quiet ? 'debug' : 'info'](fields, 'answered');
-  });
+  app.addHook('onResponse', logAnswer);
   app.setErrorHandler(handleError);
   handleUnknownRoute(app, (path) => routes.methodsFor(path));
   readBodies(app);
@@ -101,29 +97,15 @@ async function registerRoutes(app: FastifyInstance, deps: AppDependencies): Prom
 /** The caller's own id when it is a sane one, so that its logs and ours meet. */
 function requestId(request: IncomingMessage): string {
   const given = request.headers['x-request-id'];
-  return typeof given === 'string' && sanePattern.test(given) ? given : randomUUID();
+  const sane = typeof given === 'string' && sanePattern.test(given) && !given.match(tokenPattern);
+  return sane ? given : randomUUID();
 }
 
-const parserStatuses: Readonly<Record<string, number>> = {
-  HPE_HEADER_OVERFLOW: 431,
-  ERR_HTTP_REQUEST_TIMEOUT: 408,
-};
-
-/** What is not even HTTP gets the contract's error body too, written by hand: there is no reply object yet. */
-function refuseUnparsed(
-  this: FastifyInstance<Server>,
-  error: Error & { code?: string },
-  socket: Socket,
-): void {
-  if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
-  const status = parserStatuses[error.code ?? ''] ?? 400;
-  const body = JSON.stringify(frameworkErrorBody(status));
-  const head = [
-    `HTTP/1.1 ${status} ${status === 400 ? 'Bad Request' : 'Refused'}`,
-    `Content-Type: ${jsonType}`,
-    `Content-Length: ${Buffer.byteLength(body)}`,
-    `X-Request-Id: ${randomUUID()}`,
-    'Connection: close',
-  ];
-  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);
+/** Reads that went well are too many to log; a query, or a token that strayed into a path, never is. */
+async function logAnswer(request: FastifyRequest, reply: FastifyReply): Promise<void> {
+  const { method } = request;
+  const path = request.url.split('?', 1)[0]?.replace(tokenPattern, '(token)').slice(0, 512);
+  const quiet = method === 'GET' && reply.statusCode < 400;
+  const fields = { method, path, status: reply.statusCode, ms: Math.round(reply.elapsedTime) };
+  request.log[quiet ? 'debug' : 'info'](fields, 'answered');
 }

@@ -6,11 +6,12 @@ import type { FastifyReply } from 'fastify';
  */
 export function whenUndelivered(reply: FastifyReply, action: () => Promise<void>): void {
   const response = reply.raw;
-  if (response.destroyed || response.socket === null || response.socket.destroyed) {
-    void action();
-    return;
-  }
-  response.once('close', () => {
-    if (!response.writableFinished) void action();
-  });
+  const act = () => {
+    action().catch((error: unknown) =>
+      reply.log.error({ err: error }, 'an undelivered answer was not taken back'),
+    );
+  };
+  const gone = response.destroyed || response.socket === null || response.socket.destroyed;
+  if (gone) act();
+  else response.once('close', () => response.writableFinished || act());
 }

@@ -33,6 +33,10 @@ const frameworkErrors: Readonly<Record<number, { error: string; message: string 
     error: 'unsupported_media_type',
     message: 'Send the body as JSON, with "Content-Type: application/json".',
   },
+  417: {
+    error: 'invalid_request',
+    message: 'The "Expect" header asks for something this service does not do.',
+  },
   431: { error: 'invalid_request', message: 'The request headers are too large.' },
   503: { error: 'unavailable', message: 'The service is shutting down. Try again in a moment.' },
 };
@@ -57,6 +61,8 @@ export function frameworkErrorBody(status: number): ErrorBody {
 
 export function handleError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
   const body = toBody(error, request);
+  // What the framework refuses by itself has met no hook yet.
+  reply.header('x-request-id', request.id);
   if (body.code === 401) reply.header('www-authenticate', 'Bearer');
   if (body.code === 503) reply.header('retry-after', '5');
   reply

@@ -14,7 +14,6 @@ import { jsonType } from './error-handler.ts';
 /** Headers that change nothing about the answer, as clients spell them. */
 const plainHeaders = new Set(
   [
-    'Host',
     'Connection',
     'User-Agent',
     'Accept',
@@ -45,7 +44,8 @@ export function listFastPath(tokens: TokenService, snapshots: SnapshotService): 
       'x-request-id',
       randomUUID(),
     ]);
-    response.end(list.body);
+    if (list.text === undefined) response.end(list.body);
+    else response.end(list.text, 'latin1');
     return true;
   };
 }
@@ -53,12 +53,14 @@ export function listFastPath(tokens: TokenService, snapshots: SnapshotService): 
 /** The one `Authorization` header of a request that has none but plain headers; undefined otherwise. */
 function plainAuthorization(rawHeaders: readonly string[]): string | undefined {
   let authorization: string | undefined;
+  let hasHost = false;
   for (let index = 0; index < rawHeaders.length; index += 2) {
     const name = rawHeaders[index] ?? '';
     if (plainHeaders.has(name)) continue;
-    if (authorization !== undefined || (name !== 'Authorization' && name !== 'authorization'))
+    if (name === 'Host' || name === 'host') hasHost = true;
+    else if (authorization !== undefined || (name !== 'Authorization' && name !== 'authorization'))
       return undefined;
-    authorization = rawHeaders[index + 1];
+    else authorization = rawHeaders[index + 1];
   }
-  return authorization;
+  return hasHost ? authorization : undefined;
 }

@@ -11,10 +11,8 @@ export class RouteTable {
     this.#methods.set(route.url, known);
   }
 
-  /** Empty when no route has this path. Whole literals win over parameters, as in the router. */
+  /** Empty when no route has this path. */
   methodsFor(path: string): string[] {
-    const literal = this.#methods.get(path);
-    if (literal) return [...literal.methods].sort();
     const found = [...this.#methods.values()].filter((route) => route.pattern.test(path));
     return [...new Set(found.flatMap((route) => [...route.methods]))].sort();
   }

@@ -1,5 +1,5 @@
 import type { EngineInventory } from '../engines/engine.ts';
-import { deleteKey, listPendingKeys } from '../store/instance-keys.ts';
+import { deleteKey, isPending, listPendingKeys } from '../store/instance-keys.ts';
 import { getInstance, listSteadyInstances, moveInstance } from '../store/instances.ts';
 import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
 import type { ServiceContext } from './context.ts';
@@ -94,7 +94,9 @@ export class Monitor {
   async #sweepKeys(): Promise<void> {
     const { store, log } = this.#context;
     for (const key of await listPendingKeys(store.db)) {
+      // In this order: a request that ended before the first look has written its verdict by the second.
       if (this.#options.keysInFlight.has(key.id)) continue;
+      if (!(await isPending(store.db, key.id))) continue;
       try {
         if (await this.#takeBack(key)) await deleteKey(store.db, key.id);
       } catch (error) {

@@ -88,3 +88,13 @@ export function listActiveKeys(
 export function listPendingKeys(db: Db): Promise<InstanceKeyRow[]> {
   return db.selectFrom('instance_keys').selectAll().where('state', '=', 'pending').execute();
 }
+
+/** Is nobody told of this key, as of now? */
+export async function isPending(db: Db, id: string): Promise<boolean> {
+  const row = await db
+    .selectFrom('instance_keys')
+    .select('state')
+    .where('id', '=', id)
+    .executeTakeFirst();
+  return row?.state === 'pending';
+}

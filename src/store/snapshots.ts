@@ -6,14 +6,14 @@ export async function insertSnapshot(db: Db, row: Insertable<SnapshotTable>): Pr
   await db.insertInto('snapshots').values(row).execute();
 }
 
-/** Every live snapshot of the organization, oldest first. */
+/** Every live snapshot of the organization, oldest first: by the second that callers see, then by id. */
 export function listSnapshots(db: Db, orgId: string): Promise<SnapshotRow[]> {
   return db
     .selectFrom('snapshots')
     .selectAll()
     .where('org_id', '=', orgId)
     .where('deleted_at', 'is', null)
-    .orderBy('created_at')
+    .orderBy((eb) => eb('created_at', '/', 1000))
     .orderBy('id')
     .execute();
 }

@@ -1,3 +1,4 @@
+import { chmodSync, closeSync, openSync } from 'node:fs';
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
 import { type SqliteDatabase, SqliteDialect, type SqliteStatement } from 'kysely';
 
@@ -9,6 +10,7 @@ const cachedStatements = 256;
  * disk (https://www.sqlite.org/pragma.html#pragma_synchronous).
  */
 export function openSqliteDialect(path: string): SqliteDialect {
+  makePrivateFile(path);
   const database = new DatabaseSync(path, {
     enableForeignKeyConstraints: true,
     timeout: busyTimeoutMs,
@@ -52,6 +54,7 @@ function adaptStatement(statement: StatementSync): SqliteStatement {
  * which SQLite holds by a kernel file lock. Undefined when another process holds it after `waitMs`.
  */
 export function takeFileLock(path: string, waitMs: number): { release: () => void } | undefined {
+  makePrivateFile(path);
   const database = new DatabaseSync(path, { timeout: waitMs });
   try {
     database.exec('BEGIN EXCLUSIVE');
@@ -61,4 +64,10 @@ export function takeFileLock(path: string, waitMs: number): { release: () => voi
     if ((error as { errcode?: number }).errcode === 5) return undefined;
     throw error;
   }
+}
+
+/** SQLite gives its journals the mode of the database, so a file made for the owner alone keeps all of it private. */
+function makePrivateFile(path: string): void {
+  closeSync(openSync(path, 'a', 0o600));
+  chmodSync(path, 0o600);
 }

@@ -6,8 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-export const checkout = fileURLToPath(new URL('../../', import.meta.url));
-export const launcher = join(checkout, 'bin', 'berth');
+export const launcher = fileURLToPath(new URL('../../bin/berth', import.meta.url));
 
 export interface Result {
   readonly code: number | null;

@@ -6,7 +6,7 @@ import { sshArguments } from '../../src/cli/commands/ssh.ts';
 import { CliError, explainFailure } from '../../src/cli/exit-codes.ts';
 import { poll } from '../../src/cli/instances.ts';
 import { integerBetween, parseLifetimeSeconds } from '../../src/cli/options.ts';
-import { alignColumns, printable, readableTime } from '../../src/cli/output.ts';
+import { alignColumns, printable, readableTime, shellWord } from '../../src/cli/output.ts';
 import { processTerminal, type Terminal } from '../../src/cli/terminal.ts';
 import { AppError, notFound } from '../../src/domain/errors.ts';
 
@@ -37,6 +37,14 @@ test('tables are aligned, and an empty cell shows', () => {
 
 test('a text from elsewhere cannot steer the terminal', () => {
   assert.equal(printable('a\u001b[31m\r\u0007\u009b\u202eb\nc'), 'a?[31m????b\nc');
+});
+
+test('a path can be pasted into a shell', () => {
+  assert.equal(shellWord('/home/me/.local/key-2'), '/home/me/.local/key-2');
+  for (const path of ["/a b/it's", '$HOME', '`x`', '', '~/key']) {
+    const echoed = execFileSync('sh', ['-c', `printf %s ${shellWord(path)}`], { encoding: 'utf8' });
+    assert.equal(echoed, path);
+  }
 });
 
 test('times are local and readable', () => {

@@ -1,28 +1,15 @@
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { checkout, type Environment, launcher } from './berth.ts';
-
-/** Why the service cannot be tested here, or false. */
-export const noService: string | false = existsSync(join(checkout, 'src', 'main.ts'))
-  ? false
-  : 'src/main.ts is not there: nothing to serve';
-
-/** Why instances cannot be logged in to here, or false. */
-export const noShells: string | false = canConfine()
-  ? false
-  : 'this host does not let bubblewrap make namespaces: instances have no shells';
-
-function canConfine(): boolean {
-  const args = ['--unshare-user', '--unshare-pid', '--ro-bind', '/', '/', 'true'];
-  return spawnSync('bwrap', args).status === 0;
-}
+import type { Readiness } from '../../src/api/service.ts';
+import { type Environment, launcher } from './berth.ts';
 
 export interface Service {
   readonly url: string;
+  /** Why instances cannot be logged in to on this host; undefined when they can. */
+  readonly noShells: string | undefined;
   /** Settings of this service, for `berth admin`. */
   readonly env: Environment;
   /** Stops it with all its instances, and removes its data. Fails with its output when it did not end well. */
@@ -41,8 +28,6 @@ export async function startService(base: Environment): Promise<Service> {
     BERTH_DATA: data,
     BERTH_SSH_PORTS: sshPorts(),
     BERTH_SANDBOX_ON_EXIT: 'stop',
-    // Whoever runs the tests may choose, on a host where finding out takes long.
-    BERTH_SANDBOX_NETWORK: process.env.BERTH_SANDBOX_NETWORK ?? 'auto',
   };
   const args = ['serve', '--host', '127.0.0.1', '--port', '0'];
   const child = spawn(launcher, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
@@ -55,11 +40,18 @@ export async function startService(base: Environment): Promise<Service> {
     if (code !== 0) throw new Error(`The service ended with ${code ?? signal}:\n${output()}`);
   };
   try {
-    return { url: await announcedUrl(child, output), env, stop };
+    const url = await announcedUrl(child, output);
+    return { url, noShells: await whyNoShells(url), env, stop };
   } catch (error) {
     await stop().catch(() => undefined);
     throw error;
   }
+}
+
+async function whyNoShells(url: string): Promise<string | undefined> {
+  const response = await fetch(`${url}/readyz`);
+  const readiness = (await response.json()) as Readiness;
+  return readiness.capabilities.shells ? undefined : readiness.notices.join(' ');
 }
 
 /** Suites run side by side: each takes a range that follows from its process. */

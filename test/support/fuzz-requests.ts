@@ -50,17 +50,34 @@ export interface FuzzSetting {
   readonly realIds: readonly string[];
 }
 
-function path(random: Random, setting: FuzzSetting): string {
+/** Requests that would end the only real instance go to others. */
+const ENDING = /\/(?:delete|stop)$/;
+
+interface Target {
+  readonly method: string;
+  readonly path: string;
+}
+
+function fillIn(random: Random, pattern: string, setting: FuzzSetting): string {
+  return pattern.replaceAll(/\{[^}]+\}/g, () =>
+    random.chance(0.3) && !ENDING.test(pattern)
+      ? random.pick(setting.realIds)
+      : pathSegment(random),
+  );
+}
+
+function target(random: Random, setting: FuzzSetting): Target {
   if (random.chance(0.04)) {
     const depth = 1 + random.below(5);
-    return `/${Array.from({ length: depth }, () => pathSegment(random)).join('/')}`;
+    const path = `/${Array.from({ length: depth }, () => pathSegment(random)).join('/')}`;
+    return { method: random.pick(METHODS), path };
   }
-  const filled = random.pick(setting.routes).path.replaceAll(/\{[^}]+\}/g, () => {
-    return random.chance(0.15) ? random.pick(setting.realIds) : pathSegment(random);
-  });
+  const route = random.pick(setting.routes);
+  const filled = fillIn(random, route.path, setting);
   const query = random.chance(0.1) ? `?${pathSegment(random)}=${pathSegment(random)}` : '';
   const tail = random.chance(0.03) ? random.pick(['/', '//', '/.', '%20', '#x', ';x']) : '';
-  return `${filled}${tail}${query}`;
+  const method = random.chance(0.85) ? route.method : random.pick(METHODS);
+  return { method, path: `${filled}${tail}${query}` };
 }
 
 /** Never a whole, good "create": at least one field has no type at all that it may have. */
@@ -104,17 +121,13 @@ function oddHeaders(random: Random): Record<string, string> {
 
 /** A request that Node's own client agrees to send. */
 export function anyQuestion(random: Random, setting: FuzzSetting): Question {
-  const wanted = path(random, setting);
-  const method = random.chance(0.7)
-    ? (setting.routes.find((route) => wanted.startsWith(route.path.split('{')[0] ?? ''))?.method ??
-      'GET')
-    : random.pick(METHODS);
+  const { method, path } = target(random, setting);
   const headers = { ...authorization(random, setting.token), ...oddHeaders(random) };
-  if (random.chance(0.3)) return { method, path: wanted, headers };
+  if (random.chance(0.3)) return { method, path, headers };
   const type = random.chance(0.85) ? 'application/json' : random.pick(CONTENT_TYPES);
   return {
     method,
-    path: wanted,
+    path,
     headers: { ...headers, 'content-type': type },
     body: body(random),
   };
@@ -144,9 +157,9 @@ const BREAKAGES: readonly Breakage[] = [
 
 /** Bytes of a request that is broken somewhere. */
 export function brokenBytes(random: Random, setting: FuzzSetting): Buffer {
-  const method = random.pick(METHODS);
+  const { method, path } = target(random, setting);
   const head =
-    `${method} ${path(random, setting)} HTTP/1.1\r\nHost: 127.0.0.1\r\n` +
+    `${method} ${path} HTTP/1.1\r\nHost: 127.0.0.1\r\n` +
     `Authorization: Bearer ${setting.token}\r\nConnection: close\r\n\r\n`;
   return Buffer.from(random.pick(BREAKAGES)(random, head), 'latin1');
 }

@@ -13,6 +13,7 @@ import {
 import { readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Guard } from './guard.ts';
 import { claimPorts, type PortRange } from './ports.ts';
 import { endSandboxes } from './processes.ts';
 import { eventually } from './waiting.ts';
@@ -64,7 +65,7 @@ export class Service {
   private child: ChildProcess | undefined;
   private exited: Promise<Exit> = Promise.resolve({ code: null, signal: null });
   private url = '';
-  private readonly endOnExit = (): void => this.endEverything();
+  private readonly guard: Guard;
 
   private constructor(options: ServiceOptions, sshPorts: PortRange) {
     this.folder = makeFolder(mkdtempSync(join(tmpdir(), 'berth-test-')));
@@ -73,7 +74,7 @@ export class Service {
     this.outputFile = join(this.folder, 'service.out');
     this.sshPorts = sshPorts;
     this.environment = options.environment ?? {};
-    process.once('exit', this.endOnExit);
+    this.guard = new Guard(this.folder);
   }
 
   /** A service with a data folder of its own, not yet started. */
@@ -112,11 +113,13 @@ export class Service {
     closeSync(output);
     closeSync(log);
     this.child = child;
+    this.guard.watch(child.pid);
     this.exited = new Promise((resolve, reject) => {
       child.once('error', reject);
       child.once('exit', (code, signal) => {
         this.child = undefined;
         this.url = '';
+        this.guard.watch(undefined);
         resolve({ code, signal });
       });
     });
@@ -181,7 +184,6 @@ export class Service {
   }
 
   private endEverything(): void {
-    this.child?.kill('SIGKILL');
     endSandboxes(this.dataFolder);
     if (process.env.BERTH_TEST_KEEP === undefined) {
       rmSync(this.folder, { recursive: true, force: true, maxRetries: 3 });
@@ -191,7 +193,7 @@ export class Service {
   /** Ends the service and every sandbox of it, and removes its folder (BERTH_TEST_KEEP=1 keeps it). */
   async dispose(): Promise<void> {
     await this.end('SIGKILL');
-    process.off('exit', this.endOnExit);
     this.endEverything();
+    this.guard.farewell();
   }
 }

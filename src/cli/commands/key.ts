@@ -16,7 +16,7 @@ import {
   publicKeyOption,
   withClientFlags,
 } from '../options.ts';
-import { printJson, printLine, printTable, readableTime } from '../output.ts';
+import { printJson, printLine, printTable, readableTime, shellWord } from '../output.ts';
 import { withProgress } from '../progress.ts';
 import type { Terminal } from '../terminal.ts';
 
@@ -120,7 +120,7 @@ function report(
       ? []
       : [
           `The private key is in ${keyFile}`,
-          `Log in with: ssh -i ${keyFile} -p ${port} ubuntu@${ip}`,
+          `Log in with: ssh -i ${shellWord(keyFile)} -p ${port} ubuntu@${ip}`,
         ];
   printKeyAnswer(terminal, flags, added, [answer.message, ...where]);
 }

@@ -146,8 +146,7 @@ async function replace(
     verify(walk, folder, inode);
   } catch (error) {
     removeQuietly(folder, temporary.name);
-    if (codeOf(error) === 'EISDIR') throw describeProblem(folder, FILE_NAME, error);
-    throw error;
+    throw describeProblem(folder, FILE_NAME, error, `${folder.name}/${FILE_NAME}`);
   }
 }
 

@@ -1,6 +1,6 @@
 /** Runs the host's own tools: argument arrays, an environment of their own, a deadline. */
 
-import { spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
 
 /** A user of the host, by number. */
@@ -32,11 +32,17 @@ export const CLEAN_ENVIRONMENT = {
 
 const TOOL_DIRECTORIES = CLEAN_ENVIRONMENT.PATH.split(':').map((path) => path.replace(/\/$/, ''));
 const OUTPUT_LIMIT_BYTES = 16_384;
+const LATE_OUTPUT_MS = 500;
 
 /** Absolute path of a program, because sshd insists on one; undefined when the host does not have it. */
 export function findTool(name: string): string | undefined {
   const preferred = ['/usr/sbin', '/usr/bin', ...TOOL_DIRECTORIES];
   return preferred.map((directory) => `${directory}/${name}`).find(isExecutable);
+}
+
+/** Put before a command, makes it end with the process that starts it. */
+export function dyingWithParent({ setpriv }: { setpriv: string | undefined }): string[] {
+  return setpriv === undefined ? [] : [setpriv, '--pdeathsig', 'KILL', '--'];
 }
 
 function isExecutable(path: string): boolean {
@@ -48,10 +54,7 @@ function isExecutable(path: string): boolean {
   }
 }
 
-/**
- * Runs a program to its end, and ends whatever it started and left behind. A failure to start, an exit code
- * and a deadline all show in the result.
- */
+/** Runs a program to its end. A failure to start, an exit code and a deadline all show in the result. */
 export function runCommand(
   file: string,
   args: readonly string[],
@@ -62,33 +65,31 @@ export function runCommand(
       cwd: options.directory ?? '/',
       env: CLEAN_ENVIRONMENT,
       stdio: ['ignore', 'pipe', 'pipe'],
-      // A process group of its own, so that one signal reaches all of it.
+      // A process group of its own, so that the deadline reaches whatever it starts.
       detached: true,
       ...options.identity,
     });
     const stdout = collect(child.stdout);
     const stderr = collect(child.stderr);
-    const timer = setTimeout(() => killGroup(child.pid), options.timeoutMs);
+    const timer = setTimeout(() => killGroup(child), options.timeoutMs);
     child.once('error', (error) => {
       clearTimeout(timer);
       resolve({ code: null, stdout: '', stderr: error.message });
     });
-    // A grandchild that lives on would hold the pipes open, and "close" would never come.
-    child.once('exit', () => killGroup(child.pid));
-    child.once('close', (code) => {
+    child.once('exit', (code) => {
       clearTimeout(timer);
-      resolve({ code, stdout: stdout(), stderr: stderr() });
+      // "close" is not waited for alone: it does not come while a grandchild holds the pipes.
+      const finish = (): void => resolve({ code, stdout: stdout(), stderr: stderr() });
+      child.once('close', finish);
+      setTimeout(finish, LATE_OUTPUT_MS).unref();
     });
   });
 }
 
-function killGroup(pid: number | undefined): void {
-  if (pid === undefined) return;
-  try {
-    process.kill(-pid, 'SIGKILL');
-  } catch {
-    // Nobody of the group is left.
-  }
+/** Only while the child is there: once it was reaped, its number may be somebody else's. */
+function killGroup(child: ChildProcess): void {
+  if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+  process.kill(-child.pid, 'SIGKILL');
 }
 
 function collect(stream: NodeJS.ReadableStream): () => string {

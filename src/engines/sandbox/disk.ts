@@ -3,12 +3,12 @@
  *
  * Copying and removing walk through files that a guest arranged, so they run as the guest's user and
  * never as root. A guest may have closed its own folders (chmod 000); in a user namespace of its own
- * the walking tool has the right to pass over modes, for files of that one user only.
+ * the walking tool has the right to pass over modes, for files of that one user only. The tools die with the
+ * service, so that the next one does not remove what an old one still writes.
  */
 
 import {
   chmod,
-  chown,
   lchown,
   mkdir,
   readFile,
@@ -19,7 +19,7 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { join } from 'node:path';
-import { runCommand } from './commands.ts';
+import { type CommandResult, dyingWithParent, runCommand } from './commands.ts';
 import { requireSuccess } from './failures.ts';
 import type { Host } from './host.ts';
 import { isThere } from './layout.ts';
@@ -65,44 +65,51 @@ const HOST_COPIES: readonly (readonly [path: string, source: string])[] = [
 const NAME_SERVICES =
   'passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n';
 
-/** Fills a new, empty folder with the template; the caller gives it its owner's mode. */
+/**
+ * Fills a new, empty folder with the template. Each entry is given to the guest user as soon as it is made:
+ * what a crash leaves here is removed by that user.
+ */
 export async function buildBaseDisk(disk: string, host: Host): Promise<void> {
   for (const [path, mode] of FOLDERS) {
     await mkdir(join(disk, path));
     await chmod(join(disk, path), mode);
+    await giveToGuest(join(disk, path), host);
   }
-  for (const [path, target] of LINKS) await symlink(target, join(disk, path));
-  const copied: string[] = [];
+  for (const [path, target] of LINKS) {
+    await symlink(target, join(disk, path));
+    await giveToGuest(join(disk, path), host);
+  }
   for (const [path, source] of HOST_COPIES) {
-    if (await copyPublicFile(source, join(disk, path))) copied.push(path);
+    const content = await readPublicFile(source);
+    if (content !== undefined) await addFile(join(disk, path), content, host);
   }
-  await writeFile(join(disk, 'etc/nsswitch.conf'), NAME_SERVICES, { flag: 'wx' });
-  const paths = [...FOLDERS, ...LINKS].map(([path]) => path);
-  await own(disk, [...paths, ...copied, 'etc/nsswitch.conf'], host);
+  await addFile(join(disk, 'etc/nsswitch.conf'), NAME_SERVICES, host);
 }
 
-async function copyPublicFile(source: string, target: string): Promise<boolean> {
-  if (!(await isThere(source))) return false;
-  const { mode } = await stat(source);
-  if ((mode & 0o004) === 0) return false;
-  await writeFile(target, await readFile(source), { flag: 'wx', mode: 0o644 });
-  return true;
+async function addFile(path: string, content: Buffer | string, host: Host): Promise<void> {
+  await writeFile(path, content, { flag: 'wx', mode: 0o644 });
+  await giveToGuest(path, host);
 }
 
-async function own(disk: string, paths: readonly string[], { users }: Host): Promise<void> {
-  if (users.dropTo === undefined) return;
-  for (const path of paths) await lchown(join(disk, path), users.guest.uid, users.guest.gid);
+/** Undefined when the host has no such file, or does not show it to everybody. */
+async function readPublicFile(path: string): Promise<Buffer | undefined> {
+  if (!(await isThere(path))) return undefined;
+  const { mode } = await stat(path);
+  return (mode & 0o004) === 0 ? undefined : readFile(path);
+}
+
+async function giveToGuest(path: string, { users }: Host): Promise<void> {
+  if (users.dropTo !== undefined) await lchown(path, users.guest.uid, users.guest.gid);
 }
 
 /** An empty folder for a disk, which belongs to the guest user. */
-export async function makeDiskFolder(disk: string, { users }: Host): Promise<void> {
+export async function makeDiskFolder(disk: string, host: Host): Promise<void> {
   await mkdir(disk, { mode: 0o700 });
-  if (users.dropTo !== undefined) await chown(disk, users.guest.uid, users.guest.gid);
+  await giveToGuest(disk, host);
 }
 
 /** Copies everything in one disk to an empty one; reflinks where the file system has them. */
 export async function copyDisk(from: string, to: string, host: Host): Promise<void> {
-  // Relative paths, so that no command line but a sandbox's own names the folder of an instance.
   const args = ['-a', '--reflink=auto', '--', `${from}/.`, '.'];
   const result = await runAsGuest('/bin/cp', args, to, COPY_TIMEOUT_MS, host);
   requireSuccess(result, 'The disk could not be copied.');
@@ -135,8 +142,11 @@ function runAsGuest(
   directory: string,
   timeoutMs: number,
   { users, tools, pastFileModes }: Host,
-): ReturnType<typeof runCommand> {
-  const options = { identity: users.dropTo, directory, timeoutMs };
-  if (!pastFileModes || tools.unshare === undefined) return runCommand(file, args, options);
-  return runCommand(tools.unshare, ['--user', '--map-root-user', '--', file, ...args], options);
+): Promise<CommandResult> {
+  const elevated =
+    pastFileModes && tools.unshare !== undefined
+      ? [tools.unshare, '--user', '--map-root-user', '--']
+      : [];
+  const [first = file, ...rest] = [...elevated, ...dyingWithParent(tools), file, ...args];
+  return runCommand(first, rest, { identity: users.dropTo, directory, timeoutMs });
 }

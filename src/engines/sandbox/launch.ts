@@ -13,7 +13,7 @@ import { once } from 'node:events';
 import { basename, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Endpoint, EngineError, type EngineRef } from '../engine.ts';
-import { CLEAN_ENVIRONMENT, runCommand } from './commands.ts';
+import { CLEAN_ENVIRONMENT, dyingWithParent, runCommand } from './commands.ts';
 import type { Host } from './host.ts';
 import { isolationArguments } from './isolation.ts';
 import { pastaArguments } from './own-network.ts';
@@ -104,7 +104,7 @@ function launchCommand(request: LaunchRequest, host: Host, purpose: 'serve' | 'c
   const bwrap = [
     required(tools.bwrap, 'bwrap', 'bubblewrap'),
     ...isolationArguments({ ...request, bwrapOptions: host.bwrapOptions }),
-    ...['--', ...dyingWithParent(host), ...sshd],
+    ...['--', ...dyingWithParent(host.tools), ...sshd],
   ];
   if (!host.ownNetwork || tools.pasta === undefined) return bwrap;
   // A check binds nothing, or it would meet the port it is to explain.
@@ -112,7 +112,7 @@ function launchCommand(request: LaunchRequest, host: Host, purpose: 'serve' | 'c
     ip: request.endpoint.ip,
     port: purpose === 'serve' ? request.endpoint.port : undefined,
   };
-  return [tools.pasta, ...pastaArguments(endpoint), '--', ...dyingWithParent(host), ...bwrap];
+  return [tools.pasta, ...pastaArguments(endpoint), '--', ...dyingWithParent(host.tools), ...bwrap];
 }
 
 function sshdCommand(request: LaunchRequest, host: Host, purpose: 'serve' | 'check'): string[] {
@@ -130,10 +130,6 @@ function sshdCommand(request: LaunchRequest, host: Host, purpose: 'serve' | 'che
     ],
     ...(purpose === 'serve' ? ['-D', ...log] : ['-t', '-e']),
   ];
-}
-
-function dyingWithParent({ tools }: Host): string[] {
-  return tools.setpriv === undefined ? [] : [tools.setpriv, '--pdeathsig', 'KILL', '--'];
 }
 
 function required(path: string | undefined, tool: string, packageName: string): string {
@@ -159,11 +155,12 @@ function launchEnvironment(request: LaunchRequest, host: Host): NodeJS.ProcessEn
 export function findRunning(instances: string, host: Host): Running[] {
   const own = pidNamespaceOf('self');
   return listPids().flatMap((pid) => {
+    // First, so that nothing of a guest's process is read: neither believed nor waited for.
+    if (pidNamespaceOf(pid) !== own) return [];
     const command = readCommand(pid);
     if (command === undefined || command.uid !== host.users.guest.uid) return [];
     const ref = refIn(command.words, instances);
-    if (ref === undefined || pidNamespaceOf(pid) !== own) return [];
-    return asRunning(pid, command.words, ref) ?? [];
+    return ref === undefined ? [] : (asRunning(pid, command.words, ref) ?? []);
   });
 }
 

@@ -253,7 +253,8 @@ export class SandboxEngine implements Engine {
     throw new EngineError('not_running', 'The instance has no disk on this host.');
   }
 
-  private locked<T>(ref: EngineRef, message: string, task: () => Promise<T>): Promise<T> {
+  private async locked<T>(ref: EngineRef, message: string, task: () => Promise<T>): Promise<T> {
+    this.pathOf(ref);
     return this.work.run(ref, () => failingAs(message, task));
   }
 

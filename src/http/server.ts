@@ -1,0 +1,75 @@
+import { randomUUID } from 'node:crypto';
+import {
+  createServer,
+  type IncomingMessage,
+  type RequestListener,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
+import type { Duplex } from 'node:stream';
+import { errorBody, frameworkErrorBody, jsonType } from './error-handler.ts';
+
+/** Clients give up after 30 s; a request that trickles in must not hold a connection for longer. */
+const serverOptions = {
+  requestTimeout: 20_000,
+  headersTimeout: 10_000,
+  keepAliveTimeout: 72_000,
+  connectionsCheckingInterval: 5000,
+  // Node would answer without a body; `refuseWithoutHost` answers with the contract's.
+  requireHostHeader: false,
+};
+
+const parserStatuses: Readonly<Record<string, number>> = {
+  HPE_HEADER_OVERFLOW: 431,
+  ERR_HTTP_REQUEST_TIMEOUT: 408,
+};
+
+/** A server that refuses what never reaches the router (no Host, CONNECT, an unknown expectation) in the contract's words. */
+export function openServer(listener: RequestListener): Server {
+  const server = createServer(serverOptions, listener);
+  server.on('checkExpectation', (_request, response) => refuse(response, 417));
+  server.on('connect', (_request, socket) =>
+    writeRefusal(socket, 405, errorBody(405, 'method_not_allowed', noProxy)),
+  );
+  return server;
+}
+
+const noProxy = 'This service is not a proxy. See /docs for what it answers.';
+
+/** What is not even HTTP gets the contract's error body too; there is no response object yet. */
+export function refuseUnparsed(error: Error & { code?: string }, socket: Duplex): void {
+  if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
+  const status = parserStatuses[error.code ?? ''] ?? 400;
+  writeRefusal(socket, status, frameworkErrorBody(status));
+}
+
+/** RFC 9112 section 3.2 wants a Host. True when there was none, and the refusal is on its way. */
+export function refuseWithoutHost(request: IncomingMessage, response: ServerResponse): boolean {
+  if (request.headers.host !== undefined || request.httpVersion !== '1.1') return false;
+  refuse(response, 400);
+  return true;
+}
+
+function refuse(response: ServerResponse, status: number): void {
+  const body = JSON.stringify(frameworkErrorBody(status));
+  response.writeHead(status, {
+    'content-type': jsonType,
+    'content-length': Buffer.byteLength(body),
+    'x-request-id': randomUUID(),
+    connection: 'close',
+  });
+  response.end(body);
+}
+
+function writeRefusal(socket: Duplex, status: number, content: object): void {
+  const body = JSON.stringify(content);
+  const head = [
+    `HTTP/1.1 ${status} Refused`,
+    `Content-Type: ${jsonType}`,
+    `Content-Length: ${Buffer.byteLength(body)}`,
+    `X-Request-Id: ${randomUUID()}`,
+    ...(status === 405 ? ['Allow: GET, POST, DELETE'] : []),
+    'Connection: close',
+  ];
+  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);
+}
