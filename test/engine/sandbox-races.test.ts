@@ -23,9 +23,10 @@ const ADDS = 300;
 const EXCHANGE_SCRIPT = `
 cd ~; ln -s $1 other
 perl -e '
+  my ($one, $two) = (".ssh", "other");
   my $call = (-e "/lib64/ld-linux-x86-64.so.2") ? 316 : 276;
   until (-e "enough") {
-    for (1, 2) { syscall($call, -100, ".ssh", -100, "other", 2); select(undef, undef, undef, 0.0007); }
+    for (1, 2) { syscall($call, -100, $one, -100, $two, 2); select(undef, undef, undef, 0.0007); }
   }
 '
 rm enough
@@ -138,7 +139,9 @@ async function addDuring(
   for (let number = 1; number <= ADDS; number += 1) {
     if (await addsInTime(bench, machine.ref, number)) landed.push(number);
   }
-  await session.do('touch ~/enough; while [ -e ~/enough ]; do sleep 0.02; done');
+  await session.do(
+    'touch ~/enough; for i in $(seq 200); do [ -e ~/enough ] || exit 0; sleep 0.02; done; exit 1',
+  );
   assert.deepEqual(readdirSync(victim), ['authorized_keys']);
   assert.equal(readFileSync(join(victim, 'authorized_keys'), 'utf8'), 'of the host\n');
   return { landed, session, ref: machine.ref };

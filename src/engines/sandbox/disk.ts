@@ -127,13 +127,18 @@ export async function syncDisk(disk: string, { users }: Host): Promise<void> {
 /** Removes what `takeAway` or an interrupted build left: the guest's part as the guest, then the rest. */
 export async function removeTree(path: string, host: Host): Promise<void> {
   const disk = join(path, 'disk');
-  if (await isThere(disk)) {
+  if (await belongsToGuest(disk, host)) {
     const args = ['-rf', '--one-file-system', '--', 'etc', 'home', 'var', 'tmp'];
     const result = await runAsGuest('/bin/rm', args, disk, REMOVE_TIMEOUT_MS, host);
     requireSuccess(result, 'The disk could not be removed.');
     await rmdir(disk);
   }
   await rm(path, { recursive: true, force: true });
+}
+
+/** False also for a disk that a crash left before it was given away: it is empty, and the guest may not enter it. */
+async function belongsToGuest(disk: string, { users }: Host): Promise<boolean> {
+  return (await isThere(disk)) && (await stat(disk)).uid === users.guest.uid;
 }
 
 function runAsGuest(
