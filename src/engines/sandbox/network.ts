@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Endpoint } from '../engine.ts';
 
 const POLL_INTERVAL_MS = 5;
+const PORT_RELEASE_MS = 200;
 const BANNER_READ_TIMEOUT_MS = 2_000;
 
 /** Where a client on this host connects to reach what listens on this address. */
@@ -13,8 +14,18 @@ function reachable(address: string): string {
   return address === '::' ? '::1' : address;
 }
 
-/** Can this port be bound now? Throws what `listen` throws for any other reason than a port in use. */
-export function isPortFree(endpoint: Endpoint): Promise<boolean> {
+/** Can this port be bound, now or very soon? The kernel closes the sockets of a killed process a little later. */
+export async function isPortFree(endpoint: Endpoint): Promise<boolean> {
+  const deadline = performance.now() + PORT_RELEASE_MS;
+  for (;;) {
+    if (await canBind(endpoint)) return true;
+    if (performance.now() > deadline) return false;
+    await sleep(POLL_INTERVAL_MS);
+  }
+}
+
+/** Throws what `listen` throws for any other reason than a port in use. */
+function canBind(endpoint: Endpoint): Promise<boolean> {
   return new Promise((resolve, reject) => {
     const server = createServer();
     server.once('error', (error: NodeJS.ErrnoException) => {

@@ -1,0 +1,160 @@
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { defaultCatalog as catalog } from '../../src/domain/catalog.ts';
+import { type Engine, EngineError } from '../../src/engines/engine.ts';
+import { openEngine } from '../../src/engines/registry.ts';
+import type { Actor, ServiceContext } from '../../src/services/context.ts';
+import { InstanceKeyService } from '../../src/services/instance-keys.ts';
+import { instanceOperations } from '../../src/services/instance-operations.ts';
+import { InstanceService, type NewInstance } from '../../src/services/instances.ts';
+import { KeyedLock } from '../../src/services/keyed-lock.ts';
+import { Monitor } from '../../src/services/monitor.ts';
+import type { OperationKind } from '../../src/services/operations.ts';
+import { OrganizationService } from '../../src/services/organizations.ts';
+import { snapshotOperations } from '../../src/services/snapshot-operations.ts';
+import { SnapshotService } from '../../src/services/snapshots.ts';
+import { TokenService } from '../../src/services/tokens.ts';
+import { Worker } from '../../src/services/worker.ts';
+import { openStore } from '../../src/store/database.ts';
+
+/** Which calls of the real engine fail, and how often: a fault put in front of it, not a stand-in for it. */
+export class Faults {
+  readonly #left = new Map<string, { times: number; error: EngineError; after: boolean }>();
+
+  /** `after`: the engine does its work, and the caller hears of a failure all the same. */
+  inject(
+    method: keyof Engine,
+    times: number,
+    options: { kind?: EngineError['kind']; after?: boolean } = {},
+  ): void {
+    const error = new EngineError(options.kind ?? 'failed', 'An injected fault.');
+    this.#left.set(method, { times, error, after: options.after ?? false });
+  }
+
+  clear(): void {
+    this.#left.clear();
+  }
+
+  around(engine: Engine): Engine {
+    return new Proxy(engine, { get: (target, name) => this.#wrap(target, name) });
+  }
+
+  #wrap(engine: Engine, name: string | symbol): unknown {
+    const value: unknown = Reflect.get(engine, name, engine);
+    if (typeof value !== 'function') return value;
+    return async (...parameters: unknown[]) => {
+      const fault = this.#left.get(String(name));
+      const strikes = fault !== undefined && fault.times > 0;
+      if (fault && strikes) fault.times -= 1;
+      if (fault && strikes && !fault.after) throw fault.error;
+      const result: unknown = await Reflect.apply(value, engine, parameters);
+      if (fault && strikes) throw fault.error;
+      return result;
+    };
+  }
+}
+
+const quiet = { info: () => {}, warn: () => {}, error: () => {} };
+
+export const smallest: NewInstance = {
+  cpuCores: 1,
+  diskSizeGb: 10,
+  ephemeralDiskGb: 0,
+  gpuType: 'cpu',
+  numGpus: 1,
+  mode: 'prototyping',
+  template: 'base',
+};
+
+export type Workshop = Awaited<ReturnType<typeof openWorkshop>>;
+
+/** The services on a real store and a real engine, with a clock that stands still and a worker driven by hand. */
+export async function openWorkshop(ports: { from: number; to: number }) {
+  const folder = mkdtempSync(join(tmpdir(), 'berth-services-'));
+  chmodSync(folder, 0o711);
+  const store = await openStore(`sqlite:${join(folder, 'berth.db')}`);
+  const real = await openEngine('sandbox', {
+    dataDir: folder,
+    listenAddress: '127.0.0.1',
+    allowUnconfinedShells: false,
+    network: 'host',
+    sandboxUser: 'berth-sandbox',
+    log: () => {},
+  });
+  const faults = new Faults();
+  const clock = { nowMs: Date.now() };
+  const now = () => clock.nowMs;
+  const context: ServiceContext = {
+    store,
+    engine: faults.around(real),
+    log: quiet,
+    now,
+    crashPoint: () => {},
+  };
+  const keys = new InstanceKeyService(context, new KeyedLock());
+  const poke = () => {};
+  const instances = new InstanceService({
+    context,
+    catalog,
+    sshPorts: ports,
+    poke,
+    keysInFlight: keys.inFlight,
+  });
+  const snapshots = new SnapshotService({ context, catalog, poke });
+  const kinds = [
+    ...instanceOperations(context, ports),
+    ...snapshotOperations(context, (orgId) => snapshots.changed(orgId)),
+  ];
+  const newWorker = (owner: string, using: readonly OperationKind[] = kinds) =>
+    new Worker({ ...context, kinds: using, owner, onFinished: () => {} });
+  const worker = newWorker('test');
+  const actor = await makeActor(context);
+  return {
+    ...{
+      store,
+      engine: real,
+      faults,
+      clock,
+      context,
+      keys,
+      instances,
+      snapshots,
+      kinds,
+      worker,
+      newWorker,
+      actor,
+    },
+    monitor: new Monitor({ context, poke, keysInFlight: keys.inFlight }),
+    /** Runs what is due, lets the clock pass over every pause, and goes on until nothing is left to do. */
+    settle: async () => {
+      for (let round = 0; round < 500; round++) {
+        await worker.runOnce();
+        if (!(await hasOpenOperations(context))) return;
+        clock.nowMs += 31_000;
+      }
+      throw new Error('operations never end');
+    },
+    close: async () => {
+      await real.close({ keepRunning: false });
+      await store.close();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+async function hasOpenOperations({ store }: ServiceContext): Promise<boolean> {
+  const open = await store.db
+    .selectFrom('operations')
+    .select('id')
+    .where('finished_at', 'is', null)
+    .execute();
+  return open.length > 0;
+}
+
+async function makeActor(context: ServiceContext): Promise<Actor> {
+  const organizations = new OrganizationService(context.store, context.now);
+  await organizations.create({ name: 'workshop', email: 'test@localhost' });
+  const { token } = await organizations.createToken({ organization: 'workshop', name: 'test' });
+  return new TokenService(context).authenticate(token, 'test');
+}
