@@ -13,7 +13,7 @@ export function listSnapshots(db: Db, orgId: string): Promise<SnapshotRow[]> {
     .selectAll()
     .where('org_id', '=', orgId)
     .where('deleted_at', 'is', null)
-    .orderBy((eb) => eb('created_at', '/', 1000))
+    .orderBy((eb) => eb('created_at', '/', eb.lit(1000)))
     .orderBy('id')
     .execute();
 }
