@@ -11,6 +11,7 @@ import { AppError } from './domain/errors.ts';
 import type { Engine } from './engines/engine.ts';
 import { openEngine } from './engines/registry.ts';
 import { buildApp } from './http/app.ts';
+import { AuditService } from './services/audit.ts';
 import type { ServiceContext } from './services/context.ts';
 import { crashAt, listCrashPoints } from './services/crash-points.ts';
 import { HealthService } from './services/health.ts';
@@ -96,8 +97,10 @@ async function compose(config: Config, context: ServiceContext, log: Logger) {
   const scheduler = new Scheduler(worker, monitor, log);
   const { bodyLimitBytes } = config;
   const keyServices = { instanceKeys, instanceKeyList };
+  const audit = new AuditService(context);
   const app = await buildApp({
     tokens,
+    audit,
     instances,
     ...keyServices,
     snapshots,

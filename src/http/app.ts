@@ -9,12 +9,14 @@ import Fastify, {
   LogController,
 } from 'fastify';
 import { ErrorBody } from '../api/common.ts';
+import type { AuditService } from '../services/audit.ts';
 import type { HealthService } from '../services/health.ts';
 import type { InstanceKeyService } from '../services/instance-keys.ts';
 import type { InstanceKeyListService } from '../services/instance-keys-list.ts';
 import type { InstanceService } from '../services/instances.ts';
 import type { SnapshotService } from '../services/snapshots.ts';
 import type { TokenService } from '../services/tokens.ts';
+import { auditRefusals } from './audit-refusals.ts';
 import { requireToken } from './auth.ts';
 import { readBodies } from './body.ts';
 import { handleError, handleUnknownRoute } from './error-handler.ts';
@@ -35,6 +37,7 @@ export interface AppDependencies {
   readonly instanceKeyList: InstanceKeyListService;
   readonly snapshots: SnapshotService;
   readonly health: HealthService;
+  readonly audit: AuditService;
   readonly log: FastifyBaseLogger;
   readonly bodyLimitBytes: number;
 }
@@ -70,6 +73,7 @@ export async function buildApp(deps: AppDependencies): Promise<FastifyInstance> 
     reply.header('x-request-id', request.id);
   });
   app.addHook('onResponse', logAnswer);
+  auditRefusals(app, deps.audit);
   app.setErrorHandler(handleError);
   handleUnknownRoute(app, (path) => routes.methodsFor(path));
   readBodies(app);

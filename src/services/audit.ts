@@ -1,7 +1,7 @@
 import { insertAudit } from '../store/audit.ts';
 import type { Db } from '../store/database.ts';
 import type { OperationRow } from '../store/schema.ts';
-import type { Actor } from './context.ts';
+import type { Actor, ServiceContext } from './context.ts';
 
 /** One line of the audit log for something a caller asked for. */
 export interface AuditEntry {
@@ -38,4 +38,21 @@ export async function auditOperation(
     subject: operation.subject_id,
     outcome,
   });
+}
+
+/** The audit log for what never reached a transaction. */
+export class AuditService {
+  readonly #context: ServiceContext;
+
+  constructor(context: ServiceContext) {
+    this.#context = context;
+  }
+
+  /** Records a refusal; that it could not be recorded is logged and refuses nothing more. */
+  async refused(actor: Actor, entry: AuditEntry): Promise<void> {
+    const { store, now, log } = this.#context;
+    await audit(store.db, actor, now(), entry).catch((error: unknown) => {
+      log.error({ err: error, ...entry }, 'a refusal was not audited');
+    });
+  }
 }

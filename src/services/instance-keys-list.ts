@@ -1,4 +1,4 @@
-import { listKeys as listKeyLines } from '../domain/authorized-keys.ts';
+import { type AuthorizedLine, listKeys as listKeyLines } from '../domain/authorized-keys.ts';
 import { notFound } from '../domain/errors.ts';
 import { deleteKeyByFingerprint, listKeys } from '../store/instance-keys.ts';
 import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
@@ -23,6 +23,7 @@ export interface KeyView {
   readonly publicKey: string;
   readonly source: InstanceKeyRow['source'] | 'file';
   readonly addedAt?: number;
+  readonly expiresAt?: Date;
 }
 
 /** The keys that an instance really has: read them, and take one off. */
@@ -41,18 +42,9 @@ export class InstanceKeyListService {
     const instance = await requireInstance(store.db, actor, reference);
     const rows = await listKeys(store.db, actor.orgId, instance.id);
     const known = new Map(rows.map((row) => [row.fingerprint, row]));
-    return (await this.#readLines(instance)).map(({ fingerprint, keyType, comment, publicKey }) => {
-      const row = known.get(fingerprint);
-      if (!row) return { fingerprint, keyType, comment, publicKey, source: 'file' };
-      return {
-        fingerprint,
-        keyType,
-        comment,
-        publicKey: row.public_key,
-        source: row.source,
-        addedAt: row.added_at,
-      };
-    });
+    return (await this.#readLines(instance)).map((line) =>
+      describeKey(line, known.get(line.fingerprint)),
+    );
   }
 
   /** Takes one key off an instance: every line that carries it, and nothing else. */
@@ -84,11 +76,21 @@ export class InstanceKeyListService {
     });
   }
 
-  async #readLines(instance: InstanceRow): Promise<ReturnType<typeof listKeyLines>> {
+  async #readLines(instance: InstanceRow): Promise<AuthorizedLine[]> {
     const work = this.#context.engine.readKeys(instance.engine_ref);
     const text = await withDeadline(work, engineDeadlineMs).catch((error: unknown) => {
       throw explainEngineError(error);
     });
     return listKeyLines(Buffer.from(text));
   }
+}
+
+/** What stands in the file, and what was recorded when Berth put it there. */
+function describeKey(line: AuthorizedLine, row: InstanceKeyRow | undefined): KeyView {
+  const { fingerprint, keyType, comment } = line;
+  const end = line.expiresAt === undefined ? {} : { expiresAt: line.expiresAt };
+  if (!row)
+    return { fingerprint, keyType, comment, publicKey: line.publicKey, source: 'file', ...end };
+  const { public_key: publicKey, source, added_at: addedAt } = row;
+  return { fingerprint, keyType, comment, publicKey, source, addedAt, ...end };
 }

@@ -3,8 +3,8 @@ import type { Db } from './database.ts';
 import type { InstanceKeyRow, InstanceKeyTable } from './schema.ts';
 
 /**
- * Records a key of an instance that still exists. False when the instance is gone; a key that is recorded
- * already stays as it is.
+ * Records a key of an instance that still exists. False when the instance is gone. A key that is recorded already
+ * stays as it is but for its end.
  */
 export async function recordKey(db: Db, row: Insertable<InstanceKeyTable>): Promise<boolean> {
   const alive = await db
@@ -18,7 +18,9 @@ export async function recordKey(db: Db, row: Insertable<InstanceKeyTable>): Prom
   await db
     .insertInto('instance_keys')
     .values(row)
-    .onConflict((conflict) => conflict.columns(['instance_id', 'fingerprint']).doNothing())
+    .onConflict((conflict) =>
+      conflict.columns(['instance_id', 'fingerprint']).doUpdateSet({ expires_at: row.expires_at }),
+    )
     .execute();
   return true;
 }

@@ -163,15 +163,15 @@ function pidsOf(dataFolder: string): number[] {
   return sandboxProcesses(dataFolder).map((found) => found.pid);
 }
 
-/** The two processes of the one instance that runs idle: the launcher, and sshd in its sandbox. */
+/** The two ends of the one instance that runs idle: the launcher, and sshd in its sandbox. */
 function settled(dataFolder: string): Promise<{ outside: number; within: number }> {
   const own = readlinkSync('/proc/self/ns/pid');
   return eventually('one idle instance', 5_000, () => {
     const found = sandboxProcesses(dataFolder);
     const outside = found.find((entry) => entry.pidNamespace === own)?.pid;
-    const within = found.find((entry) => entry.pidNamespace !== own)?.pid;
-    if (found.length !== 2 || outside === undefined || within === undefined) return undefined;
-    return { outside, within };
+    const [listener, ...others] = found.filter((entry) => entry.command.startsWith('sshd'));
+    if (outside === undefined || listener === undefined || others.length > 0) return undefined;
+    return { outside, within: listener.pid };
   });
 }
 

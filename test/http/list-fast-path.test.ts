@@ -2,48 +2,20 @@
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import type { FastifyInstance } from 'fastify';
-import { pino } from 'pino';
 import { newId } from '../../src/domain/ids.ts';
-import { buildApp } from '../../src/http/app.ts';
-import { HealthService } from '../../src/services/health.ts';
-import { InstanceKeyListService } from '../../src/services/instance-keys-list.ts';
-import { KeyedLock } from '../../src/services/keyed-lock.ts';
-import { OrganizationService } from '../../src/services/organizations.ts';
-import { TokenService } from '../../src/services/tokens.ts';
 import { insertSnapshot } from '../../src/store/snapshots.ts';
-import { openWorkshop, type Workshop } from '../services/workshop.ts';
+import { type Served, serve } from './served.ts';
 
-let shop: Workshop;
-let app: FastifyInstance;
-let url: string;
-let tokens: TokenService;
-let fresh: () => Promise<string>;
-
+let served: Served;
 before(async () => {
-  shop = await openWorkshop({ from: 28_200, to: 28_299 });
-  const { context, instances, snapshots, keys: instanceKeys } = shop;
-  tokens = new TokenService(context);
-  const instanceKeyList = new InstanceKeyListService(context, new KeyedLock());
-  const health = new HealthService(context);
-  const log = pino({ level: 'silent' });
-  const services = { tokens, instances, snapshots, instanceKeys, instanceKeyList, health };
-  app = await buildApp({ ...services, log, bodyLimitBytes: 65_536 });
-  url = `${await app.listen({ host: '127.0.0.1', port: 0 })}/v1/snapshots/list`;
-  const organizations = new OrganizationService(shop.store, context.now);
-  let count = 0;
-  fresh = async () => {
-    const token = { organization: 'workshop', name: `token ${count++}` };
-    return (await organizations.createToken(token)).token;
-  };
+  served = await serve({ from: 28_200, to: 28_299 });
 });
-after(async () => {
-  await app.close();
-  await shop.close();
-});
+after(() => served.close());
 
 const ask = (token: string, headers: Record<string, string> = {}) =>
-  fetch(url, { headers: { authorization: `Bearer ${token}`, ...headers } });
+  fetch(`${served.url}/v1/snapshots/list`, {
+    headers: { authorization: `Bearer ${token}`, ...headers },
+  });
 
 /** An unknown header sends a request the ordinary way. */
 const ordinary = (token: string) => ask(token, { 'x-ordinary': 'yes' });
@@ -51,7 +23,7 @@ const ordinary = (token: string) => ask(token, { 'x-ordinary': 'yes' });
 async function addSnapshot(name: string): Promise<void> {
   const ids = {
     id: newId(),
-    org_id: shop.actor.orgId,
+    org_id: served.shop.actor.orgId,
     instance_id: 'none',
     engine_ref: newId(),
     name,
@@ -62,8 +34,8 @@ async function addSnapshot(name: string): Promise<void> {
     created_at: 1_763_600_000_000,
     deleted_at: null,
   };
-  await insertSnapshot(shop.store.db, { ...ids, ...facts });
-  shop.snapshots.changed(shop.actor.orgId);
+  await insertSnapshot(served.shop.store.db, { ...ids, ...facts });
+  served.shop.snapshots.changed(served.shop.actor.orgId);
 }
 
 function comparable(response: Response): unknown[] {
@@ -74,7 +46,7 @@ function comparable(response: Response): unknown[] {
 for (const count of [0, 3, 300]) {
   test(`with ${count} more snapshots both ways answer the same`, async () => {
     for (let number = 0; number < count; number++) await addSnapshot(`of-${count}-${number}`);
-    const token = await fresh();
+    const token = await served.newToken();
     const slow = await ordinary(token);
     const quick = await ask(token);
     assert.deepEqual(comparable(quick), comparable(slow));
@@ -84,32 +56,34 @@ for (const count of [0, 3, 300]) {
 }
 
 test('a change shows at once on both', async () => {
-  const token = await fresh();
+  const token = await served.newToken();
   await ask(token);
   await addSnapshot('fresh');
   for (const way of [ask, ordinary]) assert.match(await (await way(token)).text(), /"fresh"/);
 });
 
 test('a deleted token is dead at once on both', async () => {
-  const token = await fresh();
+  const token = await served.newToken();
   assert.equal((await ask(token)).status, 200);
   assert.equal((await ask(token)).status, 200);
-  const row = (await tokens.list(shop.actor)).find((one) => token.startsWith(one.prefix));
-  await tokens.delete(shop.actor, row?.name ?? '');
+  const row = (await served.tokens.list(served.shop.actor)).find((one) =>
+    token.startsWith(one.prefix),
+  );
+  await served.tokens.delete(served.shop.actor, row?.name ?? '');
   for (const way of [ask, ordinary]) assert.equal((await way(token)).status, 401);
 });
 
 test('a token is recognized for a second, no longer', async () => {
-  const token = await fresh();
+  const token = await served.newToken();
   await ask(token);
-  assert.ok(tokens.recognize(token));
-  shop.clock.nowMs += 1001;
-  assert.equal(tokens.recognize(token), undefined);
+  assert.ok(served.tokens.recognize(token));
+  served.shop.clock.nowMs += 1001;
+  assert.equal(served.tokens.recognize(token), undefined);
   assert.equal((await ask(token)).status, 200);
 });
 
 test('conditions, request ids and odd authorizations go the ordinary way', async () => {
-  const token = await fresh();
+  const token = await served.newToken();
   const etag = (await ask(token)).headers.get('etag') ?? '';
   assert.equal((await ask(token, { 'if-none-match': etag })).status, 304);
   assert.equal(

@@ -20,6 +20,7 @@ export const instanceKeyRoutes =
     app.post(
       '/v1/instances/:id/add_key',
       {
+        config: { audit: 'key.add' },
         schema: {
           operationId: 'addKey',
           summary: 'Add an SSH key to a running instance',
@@ -55,6 +56,7 @@ export const instanceKeyRoutes =
     app.delete(
       '/v1/instances/:id/keys/*',
       {
+        config: { audit: 'key.remove' },
         schema: {
           operationId: 'removeKey',
           summary: 'Remove one key from authorized_keys',
@@ -85,6 +87,7 @@ function keyView(key: KeyView): InstanceKey {
     comment: key.comment,
     public_key: key.publicKey,
     ...(key.addedAt === undefined ? {} : { added_at: new Date(key.addedAt).toISOString() }),
+    ...(key.expiresAt === undefined ? {} : { expires_at: key.expiresAt.toISOString() }),
     source: key.source,
   };
 }

@@ -19,6 +19,7 @@ export const instanceRoutes =
     app.post(
       '/v1/instances/create',
       {
+        config: { audit: 'instance.create' },
         schema: {
           operationId: 'createInstance',
           summary: 'Create an instance, or restore a snapshot as one',
@@ -70,6 +71,7 @@ export const instanceRoutes =
     app.post(
       '/v1/instances/:id/start',
       {
+        config: { audit: 'instance.start' },
         schema: {
           ...one,
           operationId: 'startInstance',
@@ -83,6 +85,7 @@ export const instanceRoutes =
     app.post(
       '/v1/instances/:id/stop',
       {
+        config: { audit: 'instance.stop' },
         schema: {
           ...one,
           operationId: 'stopInstance',
@@ -96,6 +99,7 @@ export const instanceRoutes =
     app.post(
       '/v1/instances/:id/delete',
       {
+        config: { audit: 'instance.delete' },
         schema: {
           ...one,
           operationId: 'deleteInstance',

@@ -34,6 +34,7 @@ export const snapshotRoutes =
     app.post(
       '/v1/snapshots/create',
       {
+        config: { audit: 'snapshot.create' },
         schema: {
           operationId: 'createSnapshot',
           summary: 'Take a snapshot of a running instance',
@@ -52,6 +53,7 @@ export const snapshotRoutes =
     app.delete(
       '/v1/snapshots/:id',
       {
+        config: { audit: 'snapshot.delete' },
         schema: {
           operationId: 'deleteSnapshot',
           summary: 'Delete a snapshot',

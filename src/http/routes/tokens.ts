@@ -35,6 +35,7 @@ export const tokenRoutes =
     app.post(
       '/v1/token/create',
       {
+        config: { audit: 'token.create' },
         schema: {
           operationId: 'createToken',
           summary: 'Create a token',
@@ -65,6 +66,7 @@ export const tokenRoutes =
     app.delete(
       '/v1/token/delete',
       {
+        config: { audit: 'token.delete' },
         schema: {
           operationId: 'deleteToken',
           summary: 'Delete a token',
