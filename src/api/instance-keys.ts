@@ -44,9 +44,6 @@ export const InstanceKey = Type.Object({
   added_at: Type.Optional(
     Type.String({ description: 'RFC 3339; left out for a key Berth did not add.' }),
   ),
-  expires_at: Type.Optional(
-    Type.String({ description: 'RFC 3339; left out for a key that does not end by itself.' }),
-  ),
   source: Type.Union([
     Type.Literal('supplied', { description: 'The caller sent the public key.' }),
     Type.Literal('generated', { description: 'Berth made the pair.' }),

@@ -23,7 +23,6 @@ export interface KeyView {
   readonly publicKey: string;
   readonly source: InstanceKeyRow['source'] | 'file';
   readonly addedAt?: number;
-  readonly expiresAt?: Date;
 }
 
 /** The keys that an instance really has: read them, and take one off. */
@@ -88,9 +87,7 @@ export class InstanceKeyListService {
 /** What stands in the file, and what was recorded when Berth put it there. */
 function describeKey(line: AuthorizedLine, row: InstanceKeyRow | undefined): KeyView {
   const { fingerprint, keyType, comment } = line;
-  const end = line.expiresAt === undefined ? {} : { expiresAt: line.expiresAt };
-  if (!row)
-    return { fingerprint, keyType, comment, publicKey: line.publicKey, source: 'file', ...end };
+  if (!row) return { fingerprint, keyType, comment, publicKey: line.publicKey, source: 'file' };
   const { public_key: publicKey, source, added_at: addedAt } = row;
-  return { fingerprint, keyType, comment, publicKey, source, addedAt, ...end };
+  return { fingerprint, keyType, comment, publicKey, source, addedAt };
 }

@@ -87,7 +87,6 @@ function keyView(key: KeyView): InstanceKey {
     comment: key.comment,
     public_key: key.publicKey,
     ...(key.addedAt === undefined ? {} : { added_at: new Date(key.addedAt).toISOString() }),
-    ...(key.expiresAt === undefined ? {} : { expires_at: key.expiresAt.toISOString() }),
     source: key.source,
   };
 }
