@@ -190,8 +190,8 @@ function paste(state: SavedState, dataDir: string): string {
 }
 
 try {
-  process.exitCode = await main();
+  process.exit(await main());
 } catch (error) {
   process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`);
-  process.exitCode = 1;
+  process.exit(1);
 }

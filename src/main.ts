@@ -167,6 +167,8 @@ export async function runService(env: Environment): Promise<void> {
   process.stdout.write(`Berth is listening on ${service.url}\n`);
   await untilSignal();
   await service.stop();
+  // A copy that takes longer than the service was willing to wait ends here, and is made anew after the next start.
+  process.exit(0);
 }
 
 /** Resolves at the first SIGINT or SIGTERM; a second one ends the process at once. */

@@ -24,6 +24,7 @@ const renewEveryMs = 10_000;
 const parallelOperations = 8;
 const longestPauseMs = 30_000;
 const attemptsAtUndo = 5;
+const patienceAtStopMs = 10_000;
 
 export interface WorkerOptions {
   readonly store: Store;
@@ -64,10 +65,15 @@ export class Worker {
     return nextDueAt(this.#options.store.db);
   }
 
-  /** Begins nothing more, and waits for the running steps; what has not ended by then goes on after a restart. */
+  /** Begins nothing more, and waits a while for the running steps; what has not ended by then is resumed after a restart. */
   async stop(): Promise<void> {
     this.#stopped = true;
-    await Promise.all(this.#running.values());
+    let timer: NodeJS.Timeout | undefined;
+    const patience = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, patienceAtStopMs);
+    });
+    await Promise.race([Promise.all(this.#running.values()), patience]);
+    clearTimeout(timer);
   }
 
   async #claimDue(): Promise<OperationRow[]> {

@@ -77,8 +77,9 @@ async function inSession(
   try {
     await work(machine.ref, session);
   } finally {
-    await session.close();
+    // In this order: the client may miss a signal while it waits, but not the end of its connection.
     await bench.engine.delete(machine.ref);
+    await session.close();
   }
 }
 

@@ -58,14 +58,14 @@ describe('sandbox engine: races', { skip }, () => {
     const lines = (await session.do('cat ~/.ssh/authorized_keys')).split('\n');
     for (const number of landed) assert.ok(lines.includes(numberedKey(number)), `key ${number}`);
     assert.ok(landed.length > 0 && landed.length < ADDS, `${landed.length} of ${ADDS} landed`);
-    await session.close();
     await bench.engine.delete(ref);
+    await session.close();
   });
 
   it('changes nothing outside and waits for nobody while a guest puts one thing after the other in the way', async () => {
     const { session, ref } = await addDuring(bench, dataFolder, OBSTACLE_SCRIPT);
-    await session.close();
     await bench.engine.delete(ref);
+    await session.close();
   });
 
   it('lets a guest go on when the service is killed in the middle of a snapshot', async () => {
