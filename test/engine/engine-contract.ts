@@ -1,8 +1,7 @@
 /** What every engine has to do. Run on each of them, with the system's own SSH client as the judge. */
 
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import {
@@ -18,6 +17,7 @@ import { claimPorts } from '../support/ports.ts';
 import { runWell } from '../support/run.ts';
 import { hostKeys, isDenied, type Login, scp, sftp, ssh, sshWell } from '../support/ssh.ts';
 import { describeHostileGuest } from './hostile-guest.ts';
+import { makeTemporaryFolder } from './temporary-folder.ts';
 
 export interface OpenedEngine {
   readonly engine: Engine;
@@ -50,7 +50,7 @@ export async function rejectsWith(
 
 /** An engine under test, with a key pair and free ports at hand. */
 export class Bench {
-  readonly folder = mkdtempSync(join(tmpdir(), 'engine-test-'));
+  readonly folder = makeTemporaryFolder('engine-test-');
   private opened: OpenedEngine | undefined;
   private pair: KeyPair | undefined;
   private nextPort = 0;

@@ -1,16 +1,12 @@
 /** Opens sandbox engines in folders of their own. */
 
-import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { rmSync } from 'node:fs';
 import { createSandboxEngine, type SandboxOptions } from '../../src/engines/sandbox/sandbox.ts';
 import type { OpenedEngine } from './engine-contract.ts';
+import { makeTemporaryFolder } from './temporary-folder.ts';
 
-/** A folder that the user of the instances can pass through, as it cannot with what mkdtemp makes. */
 export function makeDataFolder(): string {
-  const folder = mkdtempSync(join(tmpdir(), 'sandbox-test-'));
-  chmodSync(folder, 0o711);
-  return folder;
+  return makeTemporaryFolder('sandbox-test-');
 }
 
 export function sandboxOptions(

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import {
+  chmodSync,
   existsSync,
   mkdirSync,
   readdirSync,
@@ -210,6 +211,7 @@ function describePlaces(bench: Bench): void {
   it('keeps its disks where their user can reach them', { skip }, async () => {
     const closed = join(bench.folder, 'closed', 'data');
     mkdirSync(closed, { recursive: true });
+    chmodSync(bench.folder, 0o700);
     const { engine, cleanup } = await openSandbox(closed);
     const place = realpathSync(join(closed, 'sandbox'));
     try {
