@@ -1,5 +1,6 @@
 import { type AuthorizedLine, listKeys as listKeyLines } from '../domain/authorized-keys.ts';
 import { notFound } from '../domain/errors.ts';
+import type { KeyedLock } from '../domain/keyed-lock.ts';
 import { deleteKeyByFingerprint, listKeys } from '../store/instance-keys.ts';
 import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
 import { audit } from './audit.ts';
@@ -11,7 +12,6 @@ import {
   shorten,
 } from './context.ts';
 import { explainEngineError, withDeadline } from './engine-errors.ts';
-import type { KeyedLock } from './keyed-lock.ts';
 
 const engineDeadlineMs = 14_000;
 

@@ -11,6 +11,7 @@
 import type { AddKeyOutcome, AuthorizedKey } from '../domain/authorized-keys.ts';
 import { AppError, notFound } from '../domain/errors.ts';
 import { newId } from '../domain/ids.ts';
+import type { KeyedLock } from '../domain/keyed-lock.ts';
 import { generateKeyPair } from '../domain/ssh-key-pair.ts';
 import { parsePublicKey, type SshPublicKey } from '../domain/ssh-public-key.ts';
 import { confirmKey, deleteKey, recordKey, withdrawKey } from '../store/instance-keys.ts';
@@ -18,7 +19,6 @@ import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
 import { audit } from './audit.ts';
 import { type Actor, requireInstance, requireState, type ServiceContext } from './context.ts';
 import { explainEngineError, withDeadline } from './engine-errors.ts';
-import type { KeyedLock } from './keyed-lock.ts';
 import { proveLogin } from './login-probe.ts';
 
 /** The client gives up after 30 s; with the proof of the login an answer comes within 20. */

@@ -1,10 +1,10 @@
 import type { FastifyInstance } from 'fastify';
 import { pino } from 'pino';
+import { KeyedLock } from '../../src/domain/keyed-lock.ts';
 import { buildApp } from '../../src/http/app.ts';
 import { AuditService } from '../../src/services/audit.ts';
 import { HealthService } from '../../src/services/health.ts';
 import { InstanceKeyListService } from '../../src/services/instance-keys-list.ts';
-import { KeyedLock } from '../../src/services/keyed-lock.ts';
 import { OrganizationService } from '../../src/services/organizations.ts';
 import { TokenService } from '../../src/services/tokens.ts';
 import { openWorkshop, type Workshop } from '../services/workshop.ts';

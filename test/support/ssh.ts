@@ -106,7 +106,8 @@ export class OpenSession {
   async close(): Promise<void> {
     if (this.master.exitCode !== null || this.master.signalCode !== null) return;
     const ended = once(this.master, 'exit');
-    this.master.kill('SIGTERM');
+    // SIGTERM is lost when it arrives just before the master waits for input.
+    this.master.kill('SIGKILL');
     await ended;
   }
 }

@@ -24,6 +24,7 @@
 
 import { join } from 'node:path';
 import type { AddKeyOutcome, AuthorizedKey, KeyMatch } from '../../domain/authorized-keys.ts';
+import { KeyedLock } from '../../domain/keyed-lock.ts';
 import {
   type DiskSource,
   type Endpoint,
@@ -40,7 +41,6 @@ import { addKeyTo, readKeyFile, removeKeyFrom } from './authorized-keys-file.ts'
 import { BASE_TEMPLATE, copyDisk, removeTree, syncDisk } from './disk.ts';
 import { failingAs } from './failures.ts';
 import { type Host, probeHost } from './host.ts';
-import { KeyedMutex } from './keyed-mutex.ts';
 import { end, findRunning, firstProcessOf, type Running } from './launch.ts';
 import { entryPath, isThere, type Layout, listEntries, openLayout, takeAway } from './layout.ts';
 import type { SandboxOptions } from './options.ts';
@@ -69,8 +69,8 @@ export class SandboxEngine implements Engine {
   private readonly layout: Layout;
   private readonly provisioner: Provisioner;
   private readonly running = new Map<EngineRef, Running>();
-  private readonly work = new KeyedMutex();
-  private readonly keyChanges = new KeyedMutex();
+  private readonly work = new KeyedLock();
+  private readonly keyChanges = new KeyedLock();
 
   constructor(options: SandboxOptions, host: Host, layout: Layout) {
     this.options = options;
