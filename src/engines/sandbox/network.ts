@@ -55,10 +55,17 @@ function answersSsh(endpoint: Endpoint): Promise<boolean> {
 
 export type BannerOutcome = 'answered' | 'died' | 'timed_out';
 
+/** What is known of the process that should answer. */
+export interface Answerer {
+  readonly isAlive: () => boolean;
+  /** Is it the one that listens? A stranger may have taken the port while ours was still starting. */
+  readonly isListening: () => boolean;
+}
+
 /** Waits until sshd answers, its process ends, or the time is over. */
 export async function waitForBanner(
   endpoint: Endpoint,
-  isAlive: () => boolean,
+  { isAlive, isListening }: Answerer,
   timeoutMs: number,
 ): Promise<BannerOutcome> {
   const deadline = performance.now() + timeoutMs;
@@ -66,7 +73,7 @@ export async function waitForBanner(
     const answered = await answersSsh(endpoint);
     // Looked at after the answer: a stranger on the port must not pass for an sshd that could not bind it.
     if (!isAlive()) return 'died';
-    if (answered) return 'answered';
+    if (answered && isListening()) return 'answered';
     await sleep(POLL_INTERVAL_MS);
   }
   return 'timed_out';

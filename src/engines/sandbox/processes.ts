@@ -108,3 +108,32 @@ export function signal(process: ProcessIdentity, name: NodeJS.Signals): void {
     if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
   }
 }
+
+const LISTENING = '0A';
+
+/** Inodes of the sockets of this network namespace that listen on a TCP port (proc(5), /proc/net/tcp). */
+function listeningSockets(port: number): Set<string> {
+  const wanted = port.toString(16).toUpperCase().padStart(4, '0');
+  const tables = ['tcp', 'tcp6'].map((name) => readFileSync(`/proc/self/net/${name}`, 'latin1'));
+  const rows = tables.flatMap((table) => table.split('\n').map((row) => row.trim().split(/ +/)));
+  const found = rows.filter((row) => row[3] === LISTENING && row[1]?.endsWith(`:${wanted}`));
+  return new Set(found.map((row) => `socket:[${row[9]}]`));
+}
+
+/** Does one of these processes listen on the port? True as well where the system forbids us to look. */
+export function listensOn(port: number, pids: readonly number[]): boolean {
+  const sockets = listeningSockets(port);
+  return pids.some((pid) => {
+    const files = openFiles(pid);
+    return files === 'forbidden' || files.some((link) => sockets.has(link));
+  });
+}
+
+/** What a process has open; nothing while it is being set up or torn down. */
+function openFiles(pid: number): string[] | 'forbidden' {
+  try {
+    return readdirSync(`/proc/${pid}/fd`).map((name) => readlinkSync(`/proc/${pid}/fd/${name}`));
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EACCES' ? 'forbidden' : [];
+  }
+}

@@ -4,7 +4,7 @@ import { EngineError } from '../engine.ts';
 import type { Host } from './host.ts';
 import { diagnose, end, type LaunchRequest, launch, type Running } from './launch.ts';
 import { isPortFree, waitForBanner } from './network.ts';
-import { isAlive } from './processes.ts';
+import { descendantsOf, isAlive, listensOn } from './processes.ts';
 import { writeSystemFiles } from './system-files.ts';
 
 const START_TIMEOUT_MS = 10_000;
@@ -27,8 +27,13 @@ export async function waitUntilItAnswers(
   request: LaunchRequest,
   host: Host,
 ): Promise<void> {
-  const alive = (): boolean => isAlive(running.launcher);
-  const outcome = await waitForBanner(running.endpoint, alive, START_TIMEOUT_MS);
+  const { pid } = running.launcher;
+  const answerer = {
+    isAlive: () => isAlive(running.launcher),
+    isListening: () =>
+      listensOn(running.endpoint.port, [pid, ...descendantsOf(pid).map((stat) => stat.pid)]),
+  };
+  const outcome = await waitForBanner(running.endpoint, answerer, START_TIMEOUT_MS);
   if (outcome === 'answered') return;
   await end(running);
   if (!(await isPortFree(running.endpoint))) throw portTaken(running.endpoint.port);
