@@ -43,8 +43,10 @@ export function ensureSystemPackages(say: (line: string) => void): boolean {
   }
   if (missing.length > 0) {
     say(`Installing ${missing.map((item) => `${item.name} (${item.why})`).join(', ')} ...`);
-    keepSystemSshdOff(missing, sudo);
+    const hadNoSshd = missing.some((item) => item.name === 'openssh-server');
+    if (hadNoSshd) keepSystemSshdOff(sudo);
     if (!install(sudo, missing)) return explain(missing, say);
+    if (hadNoSshd) run([...sudo, 'update-rc.d', 'ssh', 'disable']);
   }
   if (wished.length > 0 && !install(sudo, wished))
     say(`${wished[0]?.name} is not to be had here; going on without it.`);
@@ -73,8 +75,7 @@ function privileges(): readonly string[] | undefined {
 }
 
 /** A machine that had no SSH server must not get one that listens: Debian's own switch for that (README.Debian). */
-function keepSystemSshdOff(missing: readonly SystemPackage[], sudo: readonly string[]): void {
-  if (!missing.some((item) => item.name === 'openssh-server')) return;
+function keepSystemSshdOff(sudo: readonly string[]): void {
   const marker = '/etc/ssh/sshd_not_to_be_run';
   if (sudo.length > 0) {
     run([...sudo, 'mkdir', '-p', '/etc/ssh']);
