@@ -9,6 +9,7 @@ import type { Instance } from '../src/api/instances.ts';
 
 const run = promisify(execFile);
 const patienceMs = 60_000;
+const keyFileName = 'quickstart_key';
 
 export interface Demo {
   readonly client: Client;
@@ -61,16 +62,16 @@ const indent = (text: string): string => text.trimEnd().replace(/^/gm, '  ');
 /** The main job, through the public API and the real `ssh`, in front of the reader. */
 export async function runDemo(demo: Demo): Promise<DemoResult> {
   const steps = new Steps(demo.say);
-  const keyPath = join(demo.dataDir, 'quickstart_key');
+  const keyPath = join(demo.dataDir, keyFileName);
   const instance = await findOrCreate(demo, steps);
   const { id } = instance;
-  const login = `ssh -i ${keyPath} -p ${instance.port} ubuntu@${instance.ip}`;
+  const login = loginLine(demo.dataDir, instance);
 
   await steps.do(`Add a generated key: POST /v1/instances/${id}/add_key`, async () => {
     const answer = await demo.client.addKey(id);
     rmSync(keyPath, { force: true });
     writeFileSync(keyPath, answer.key, { mode: 0o600 });
-    return `${answer.message}\nIt is in ${keyPath}`;
+    return `${answer.message.split(';')[0]}.\nIts private half, which is shown this once, is now in ${keyPath}`;
   });
   await logIn(demo, steps, instance, keyPath);
   await addSupplied(demo, steps, instance);
@@ -82,6 +83,18 @@ export async function runDemo(demo: Demo): Promise<DemoResult> {
     failed: steps.failed,
     skipped: steps.skipped,
   };
+}
+
+/** To paste: host keys are kept by instance, because ports are used again, and no question is asked the first time. */
+export function loginLine(dataDir: string, instance: Instance): string {
+  const quote = (path: string) => (/^[\w./-]+$/.test(path) ? path : `"${path}"`);
+  const settings = [
+    `UserKnownHostsFile=${quote(join(dataDir, 'quickstart_known_hosts'))}`,
+    `HostKeyAlias=${instance.uuid}`,
+    'StrictHostKeyChecking=accept-new',
+  ];
+  const options = settings.map((setting) => `-o ${setting}`).join(' ');
+  return `ssh -i ${quote(join(dataDir, keyFileName))} ${options} -p ${instance.port} ubuntu@${instance.ip}`;
 }
 
 async function findOrCreate(demo: Demo, steps: Steps): Promise<Instance> {

@@ -2,12 +2,13 @@
  * `npm run quickstart`: from a fresh checkout to a running service with an instance one can log in to.
  * The first run makes everything and does the main job in front of the reader; later runs just start.
  */
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { type Client, createClient } from '../src/api/client.ts';
+import type { Instance } from '../src/api/instances.ts';
 import { loadConfig } from '../src/config.ts';
 import { openAdmin, type RunningService, startService, untilSignal } from '../src/main.ts';
-import { type Demo, runDemo } from './quickstart-demo.ts';
+import { type Demo, loginLine, runDemo } from './quickstart-demo.ts';
 import { readSavedState, type SavedState, writeSavedState } from './quickstart-state.ts';
 import { ensureSystemPackages } from './system-packages.ts';
 
@@ -32,14 +33,19 @@ function readFlags() {
       data: { type: 'string' },
       host: { type: 'string' },
       port: { type: 'string' },
-      help: { type: 'boolean', default: false },
+      help: { type: 'boolean', short: 'h', default: false },
     },
     allowNegative: true,
   });
+  if (values.check && !values.demo)
+    throw new Error('--check does the demonstration, so it cannot go with --no-demo.');
   return values;
 }
 
 type Flags = ReturnType<typeof readFlags>;
+
+/** Seen from where the reader stands: npm changes to the checkout first, and says in INIT_CWD where it was. */
+const fromCaller = (path: string): string => resolve(process.env.INIT_CWD ?? '.', path);
 
 /** The settings of a trial: quiet, and nothing is left running after Ctrl-C. Whatever is set already stays. */
 function environment(flags: Flags): Record<string, string | undefined> {
@@ -48,14 +54,24 @@ function environment(flags: Flags): Record<string, string | undefined> {
     BERTH_SANDBOX_ON_EXIT: 'stop',
     BERTH_DATA: join(import.meta.dirname, '..', '.berth'),
     ...process.env,
-    ...(flags.data === undefined ? {} : { BERTH_DATA: flags.data }),
+    ...(flags.data === undefined ? {} : { BERTH_DATA: fromCaller(flags.data) }),
     ...(flags.host === undefined ? {} : { BERTH_HOST: flags.host }),
     ...(flags.port === undefined ? {} : { BERTH_PORT: flags.port }),
   };
 }
 
+function flagsOrUsage(): Flags | undefined {
+  try {
+    return readFlags();
+  } catch (error) {
+    process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n\n${usage}`);
+    return undefined;
+  }
+}
+
 async function main(): Promise<number> {
-  const flags = readFlags();
+  const flags = flagsOrUsage();
+  if (!flags) return 2;
   if (flags.help) {
     say(usage);
     return 0;
@@ -94,6 +110,8 @@ async function useService(
   say('Berth is running. Ctrl-C stops it; the next start finds everything as it was.');
   await stopped;
   say('\nStopping ...');
+  await service.stop();
+  say('Stopped.');
   return 0;
 }
 
@@ -137,16 +155,15 @@ interface Stage {
 /** The main job, unless this data folder has seen it. Resolves with the number of steps that failed. */
 async function demonstrate(stage: Stage): Promise<number> {
   const { flags, client, service, dataDir, state } = stage;
-  if (!flags.check && state.instance !== undefined && (await exists(client, state.instance)))
+  const known = await find(client, state.instance);
+  if (known && !flags.check) {
+    // Its port may be another one than the last time.
+    writeSavedState(dataDir, { ...state, login: loginLine(dataDir, known) });
+    say(`Found everything as it was: instance ${known.id} is ${known.status}.`);
     return 0;
-  const shells = service.engine.capabilities.shells;
-  const demo: Demo = {
-    client,
-    dataDir,
-    shells,
-    say,
-    instance: flags.check ? state.instance : undefined,
-  };
+  }
+  const { shells } = service.engine.capabilities;
+  const demo: Demo = { client, dataDir, shells, say, instance: known?.id };
   const result = await Promise.race([runDemo(demo), stage.stopped.then(() => undefined)]);
   if (!result) return 1;
   writeSavedState(dataDir, { ...state, instance: result.instance, login: result.login });
@@ -154,11 +171,10 @@ async function demonstrate(stage: Stage): Promise<number> {
   return result.failed;
 }
 
-async function exists(client: Client, instance: string): Promise<boolean> {
-  return client.getInstance(instance).then(
-    () => true,
-    () => false,
-  );
+function find(client: Client, instance: string | undefined): Promise<Instance | undefined> {
+  return instance === undefined
+    ? Promise.resolve(undefined)
+    : client.getInstance(instance).catch(() => undefined);
 }
 
 function paste(state: SavedState, dataDir: string): string {

@@ -1,8 +1,8 @@
 /**
  * The whole program, composed by hand from top to bottom: reading this file explains what there is.
  */
-import { chmodSync, mkdirSync } from 'node:fs';
-import { join } from 'node:path';
+import { accessSync, constants, existsSync, mkdirSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import type { FastifyInstance } from 'fastify';
 import { type Logger, pino } from 'pino';
 import { type Config, type Environment, loadConfig } from './config.ts';
@@ -117,10 +117,27 @@ const operationKinds = (
   changed: (orgId: string) => void,
 ) => [...instanceOperations(context, config.sshPorts), ...snapshotOperations(context, changed)];
 
-/** Others may pass through the folder (the sandbox user reaches its disks), but not look into it. */
+/**
+ * Others may pass through the folder (the sandbox user reaches its disks), but not look into it. A folder that was
+ * there before keeps its mode: it may hold more than ours.
+ */
 function makeDataFolder(path: string): void {
-  mkdirSync(path, { recursive: true });
-  chmodSync(path, 0o711);
+  try {
+    if (existsSync(path)) accessSync(path, constants.W_OK | constants.X_OK);
+    else makeFolder(path);
+  } catch (error) {
+    const reason = (error as NodeJS.ErrnoException).code;
+    throw new AppError(
+      'conflict',
+      `The data folder ${path} cannot be used (${reason}). Choose another with --data.`,
+    );
+  }
+}
+
+/** Step by step: a recursive mkdir never ends where nothing can be made, as in /proc. */
+function makeFolder(path: string): void {
+  if (!existsSync(dirname(path))) makeFolder(dirname(path));
+  mkdirSync(path, { mode: 0o711 });
 }
 
 function engineOptions(config: Config, log: Logger) {
@@ -146,7 +163,13 @@ async function listen(app: FastifyInstance, config: Config): Promise<string> {
     try {
       return await app.listen({ host: config.host, port });
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error;
+      const { code } = error as NodeJS.ErrnoException;
+      if (code === undefined) throw error;
+      if (code !== 'EADDRINUSE')
+        throw new AppError(
+          'conflict',
+          `The service cannot listen on ${config.host}:${port} (${code}). Choose others with --host and --port.`,
+        );
       if (config.portNamed || port >= config.port + portsToTry) {
         throw new AppError(
           'conflict',

@@ -1,32 +1,102 @@
 import { type Static, Type } from 'typebox';
+import { Message, noStore, responses } from './common.ts';
 
-export const ValidateResponse = Type.Object({
-  valid: Type.Boolean(),
-  email: Type.String(),
-  org_name: Type.String(),
-});
+export const ValidateResponse = Type.Object(
+  {
+    valid: Type.Boolean({ description: 'Always true; a token that is not valid is a 401.' }),
+    email: Type.String({ description: 'Whom the token belongs to.' }),
+    org_name: Type.String({ description: 'The organization that the token acts for.' }),
+  },
+  { examples: [{ valid: true, email: 'you@example.org', org_name: 'lab' }] },
+);
 export type ValidateResponse = Static<typeof ValidateResponse>;
 
-export const TokenNameRequest = Type.Object({
-  name: Type.String({
-    description: '1 to 64 characters, unique among the live tokens of the organization.',
-  }),
-});
+export const TokenNameRequest = Type.Object(
+  {
+    name: Type.String({
+      description:
+        '1 to 64 letters, digits, spaces or any of ._@:/+-, unique among the live tokens of the organization; the first a letter or digit.',
+    }),
+  },
+  { examples: [{ name: 'laptop' }] },
+);
 export type TokenNameRequest = Static<typeof TokenNameRequest>;
 
-export const CreateTokenResponse = Type.Object({
-  token: Type.String({ description: 'Shown once.' }),
-});
+export const CreateTokenResponse = Type.Object(
+  { token: Type.String({ description: 'The token, shown this once.' }) },
+  { examples: [{ token: 'berth_...' }] },
+);
 export type CreateTokenResponse = Static<typeof CreateTokenResponse>;
 
 export const Token = Type.Object({
-  name: Type.String(),
+  name: Type.String({ description: 'As given when it was created.' }),
   prefix: Type.String({ description: 'The visible start of the token.' }),
-  scopes: Type.Array(Type.String()),
+  scopes: Type.Array(Type.String(), { description: 'What it may do; "admin" is everything.' }),
   created_at: Type.Integer({ description: 'Seconds since the Unix epoch, UTC.' }),
-  last_used_at: Type.Optional(Type.Integer()),
-  expires_at: Type.Optional(Type.Integer()),
+  last_used_at: Type.Optional(
+    Type.Integer({
+      description: 'Seconds since the Unix epoch, UTC, to the minute; left out when never used.',
+    }),
+  ),
+  expires_at: Type.Optional(
+    Type.Integer({
+      description: 'Seconds since the Unix epoch, UTC; left out when it does not end by itself.',
+    }),
+  ),
 });
 export type Token = Static<typeof Token>;
-export const TokenList = Type.Array(Token);
+export const TokenList = Type.Array(Token, {
+  examples: [
+    [{ name: 'laptop', prefix: 'berth_1a2b3c4d', scopes: ['admin'], created_at: 1_763_600_000 }],
+  ],
+});
 export type TokenList = Static<typeof TokenList>;
+
+const tags = ['Account'];
+const badName =
+  'invalid_request: malformed JSON, no name, or one with other characters. The message says what a name may be.';
+
+export const validateTokenOperation = {
+  operationId: 'validateToken',
+  summary: 'Who am I?',
+  description: 'Checks the token of this request and says whom it belongs to.',
+  tags,
+  response: responses(200, ValidateResponse, { description: 'The token is valid.' }),
+};
+
+export const createTokenOperation = {
+  operationId: 'createToken',
+  summary: 'Create a token',
+  description:
+    'Makes another token of your organization, which may do what yours may. It is shown this once: the service keeps a hash of it.',
+  tags,
+  body: TokenNameRequest,
+  response: responses(200, CreateTokenResponse, {
+    description: 'The token is made and valid.',
+    headers: noStore,
+    readsBody: true,
+    errors: { 400: badName, 409: 'conflict: a live token has this name.' },
+  }),
+};
+
+export const listTokensOperation = {
+  operationId: 'listTokens',
+  summary: 'List tokens',
+  description: 'The live tokens of your organization, without their secrets.',
+  tags,
+  response: responses(200, TokenList, { description: 'The tokens; yours is one of them.' }),
+};
+
+export const deleteTokenOperation = {
+  operationId: 'deleteToken',
+  summary: 'Delete a token',
+  description:
+    'Ends a token of your organization: from the next request on it is a 401, within a second on every node. A token may delete itself.',
+  tags,
+  body: TokenNameRequest,
+  response: responses(200, Message, {
+    description: 'The token is deleted.',
+    readsBody: true,
+    errors: { 400: badName, 404: 'not_found: no live token of your organization has this name.' },
+  }),
+};

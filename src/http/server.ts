@@ -11,10 +11,10 @@ import { errorBody, frameworkErrorBody, jsonType } from './error-handler.ts';
 
 /** Clients give up after 30 s; a request that trickles in must not hold a connection for longer. */
 const serverOptions = {
-  requestTimeout: 20_000,
+  requestTimeout: 15_000,
   headersTimeout: 10_000,
   keepAliveTimeout: 72_000,
-  connectionsCheckingInterval: 5000,
+  connectionsCheckingInterval: 2000,
   // Node would answer without a body; `refuseWithoutHost` answers with the contract's.
   requireHostHeader: false,
 };

@@ -1,5 +1,5 @@
 import { type AuthorizedLine, listKeys as listKeyLines } from '../domain/authorized-keys.ts';
-import { notFound } from '../domain/errors.ts';
+import { conflict, notFound } from '../domain/errors.ts';
 import type { KeyedLock } from '../domain/keyed-lock.ts';
 import { deleteKeyByFingerprint, listKeys } from '../store/instance-keys.ts';
 import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
@@ -12,8 +12,10 @@ import {
   shorten,
 } from './context.ts';
 import { explainEngineError, withDeadline } from './engine-errors.ts';
+import { inTurn } from './in-turn.ts';
 
-const engineDeadlineMs = 14_000;
+const turnPatienceMs = 8_000;
+const engineDeadlineMs = 7_000;
 
 /** A key line of the real file, with what we know of it. */
 export interface KeyView {
@@ -48,31 +50,41 @@ export class InstanceKeyListService {
 
   /** Takes one key off an instance: every line that carries it, and nothing else. */
   async remove(actor: Actor, reference: string, fingerprint: string): Promise<void> {
-    const { store, now } = this.#context;
+    const { store } = this.#context;
     const instance = await requireInstance(store.db, actor, reference);
     requireState('remove_key', instance);
     const full = fingerprint.startsWith('SHA256:') ? fingerprint : `SHA256:${fingerprint}`;
-    await this.#locks.run(`${instance.id} ${full}`, async () => {
-      const line = (await this.#readLines(instance)).find(
-        (candidate) => candidate.fingerprint === full,
-      );
-      if (line) await this.#removeKey(instance, line.publicKey);
-      const recorded = await store.transaction(async (tx) => {
-        const subject = `${instance.id} ${shorten(full)}`;
-        const deleted = await deleteKeyByFingerprint(tx, actor.orgId, instance.id, full);
-        if (deleted || line)
-          await audit(tx, actor, now(), { action: 'key.remove', subject, outcome: 'done' });
-        return deleted;
-      });
-      if (!recorded && !line) throw notFound('Key', shorten(full));
+    const remove = () => this.#removeEverywhere(actor, instance, full);
+    await inTurn(this.#locks, `${instance.id} ${full}`, turnPatienceMs, remove).catch(
+      (error: unknown) => {
+        throw explainEngineError(error);
+      },
+    );
+  }
+
+  /** From the file first: a key that is still recorded but does not log in does no harm. */
+  async #removeEverywhere(actor: Actor, instance: InstanceRow, fingerprint: string): Promise<void> {
+    const { store, now } = this.#context;
+    const lines = await this.#readLines(instance);
+    const line = lines.find((candidate) => candidate.fingerprint === fingerprint);
+    if (line) await this.#removeKey(instance, line.publicKey);
+    const recorded = await store.transaction(async (tx) => {
+      const subject = `${instance.id} ${shorten(fingerprint)}`;
+      const deleted = await deleteKeyByFingerprint(tx, actor.orgId, instance.id, fingerprint);
+      const entry = { action: 'key.remove', subject, outcome: 'done' };
+      if (deleted || line) await audit(tx, actor, now(), entry);
+      return deleted;
     });
+    if (!recorded && !line) throw notFound('Key', shorten(fingerprint));
   }
 
   async #removeKey(instance: InstanceRow, publicKey: string): Promise<void> {
     const work = this.#context.engine.removeKey(instance.engine_ref, { kind: 'key', publicKey });
-    await withDeadline(work, engineDeadlineMs).catch((error: unknown) => {
+    const removed = await withDeadline(work, engineDeadlineMs).catch((error: unknown) => {
       throw explainEngineError(error);
     });
+    if (removed === 0)
+      throw conflict('The line changed at the same moment, so it was left alone. Try again.');
   }
 
   async #readLines(instance: InstanceRow): Promise<AuthorizedLine[]> {

@@ -19,10 +19,12 @@ import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
 import { audit } from './audit.ts';
 import { type Actor, requireInstance, requireState, type ServiceContext } from './context.ts';
 import { explainEngineError, withDeadline } from './engine-errors.ts';
+import { inTurn } from './in-turn.ts';
 import { proveLogin } from './login-probe.ts';
 
-/** The client gives up after 30 s; with the proof of the login an answer comes within 20. */
-const engineDeadlineMs = 14_000;
+/** An answer comes within 25 s: waiting for its turn, the engine, and the proof of the login (5 s) together. */
+const turnPatienceMs = 8_000;
+const engineDeadlineMs = 10_000;
 
 export interface AddKeyInput {
   /** As the caller sent it; absent: a pair is generated. */
@@ -77,20 +79,27 @@ export class InstanceKeyService {
 
   async #addSupplied(request: KeyRequest): Promise<AddedKey> {
     const { instance, key } = request;
-    const added = await this.#locks.run(`${instance.id} ${key.fingerprint}`, async () => {
-      const outcome = await this.#write(request);
-      try {
-        await this.#prove(request);
-        await this.#recordSupplied(request, outcome);
-      } catch (error) {
-        if (outcome.outcome === 'added') await this.#removeLine(request, outcome.line);
-        throw error;
-      }
-      return outcome;
+    const lockKey = `${instance.id} ${key.fingerprint}`;
+    const added = await inTurn(this.#locks, lockKey, turnPatienceMs, () =>
+      this.#writeSupplied(request),
+    ).catch((error: unknown) => {
+      throw explainEngineError(error);
     });
     const said = added.outcome === 'added' ? 'was added to' : 'is already authorized on';
     const message = `The key ${key.fingerprint} ${said} instance ${instance.identifier}.`;
     return { uuid: instance.id, privateKey: '', message, takeBack: async () => {} };
+  }
+
+  async #writeSupplied(request: KeyRequest): Promise<AddKeyOutcome> {
+    const outcome = await this.#write(request);
+    try {
+      await this.#prove(request);
+      await this.#recordSupplied(request, outcome);
+    } catch (error) {
+      if (outcome.outcome === 'added') await this.#removeLine(request, outcome.line);
+      throw error;
+    }
+    return outcome;
   }
 
   async #addGenerated(toRequest: (key: SshPublicKey) => KeyRequest): Promise<AddedKey> {

@@ -11,7 +11,12 @@ import { deleteInstanceRow, getInstance, updateInstance } from '../store/instanc
 import type { InstanceRow, InstanceTable, OperationRow } from '../store/schema.ts';
 import { getSnapshot } from '../store/snapshots.ts';
 import type { ServiceContext } from './context.ts';
-import { type OperationKind, operationDeadlines, type Step } from './operations.ts';
+import {
+  isFinalEngineError,
+  type OperationKind,
+  operationDeadlines,
+  type Step,
+} from './operations.ts';
 import { choosePort, type PortRange } from './ports.ts';
 
 /** How often a busy SSH port is tried again before a started instance gets another one. */
@@ -31,7 +36,7 @@ export function instanceOperations(context: ServiceContext, sshPorts: PortRange)
       kind: 'instance.create',
       deadlineMs: operationDeadlines['instance.create'],
       steps: [steps.disk, { ...steps.start, enter: enterStarting }],
-      isFinal: (error) => error instanceof EngineError && error.kind === 'no_space',
+      isFinal: isFinalEngineError,
       succeed: set({ status: 'RUNNING', failure: null }),
       fail: failed('UNKNOWN'),
     },
@@ -39,6 +44,7 @@ export function instanceOperations(context: ServiceContext, sshPorts: PortRange)
       kind: 'instance.start',
       deadlineMs: operationDeadlines['instance.start'],
       steps: [steps.start],
+      isFinal: isFinalEngineError,
       succeed: set({ status: 'RUNNING', failure: null }),
       fail: failed('STOPPED'),
     },

@@ -116,7 +116,7 @@ export class InstanceService {
         await this.#enqueue(tx, actor, instance.id, 'instance.create');
         return instance;
       });
-      if (generated) await confirmKey(this.#context.store.db, keyId);
+      if (generated) await this.#context.store.transaction((tx) => confirmKey(tx, keyId));
       this.#options.poke();
       const takeBack = () =>
         generated ? withdrawKey(this.#context.store.db, keyId) : Promise.resolve();
@@ -232,7 +232,8 @@ export class InstanceService {
     status: InstanceStatus,
   ): Promise<string> {
     const { store, now } = this.#context;
-    const sentence = await store.transaction(async (tx) => {
+    const run = action === 'delete' ? store.freeingTransaction : store.transaction;
+    const sentence = await run(async (tx) => {
       const instance = await requireInstance(tx, actor, reference);
       if (requireState(action, instance))
         return `Instance ${instance.identifier} is ${instance.status} already.`;

@@ -1,5 +1,6 @@
-import { conflict } from '../domain/errors.ts';
+import { AppError, conflict } from '../domain/errors.ts';
 import { newId } from '../domain/ids.ts';
+import { EngineError } from '../engines/engine.ts';
 import type { Db } from '../store/database.ts';
 import { insertOperation, isLocked } from '../store/operations.ts';
 import type { OperationRow } from '../store/schema.ts';
@@ -23,8 +24,8 @@ export interface OperationKind {
   readonly steps: readonly Step[];
   /** How long it may take before it has failed; `undefined`: it is tried for ever. */
   readonly deadlineMs: number | undefined;
-  /** Errors that no retry mends. */
-  isFinal?(error: unknown): boolean;
+  /** Errors that no retry mends, or not after so many attempts. */
+  isFinal?(error: unknown, attempts: number): boolean;
   succeed(tx: Db, operation: OperationRow): Promise<void>;
   fail(tx: Db, operation: OperationRow, reason: string): Promise<void>;
   /** After each commit that changed what callers see. */
@@ -82,3 +83,14 @@ export const operationDeadlines = {
   'snapshot.delete': undefined,
 } as const;
 export type OperationName = keyof typeof operationDeadlines;
+
+/** What is tried again until the deadline comes from outside (the engine is away); its own failures are not. */
+const attemptsAtFailure = 5;
+
+/** A full disk, a gone instance, and what the guest put in the way stay as they are: no retry mends them. */
+export function isFinalEngineError(error: unknown, attempts: number): boolean {
+  if (error instanceof AppError) return false;
+  if (!(error instanceof EngineError)) return attempts >= attemptsAtFailure;
+  if (['no_space', 'not_running', 'guest_conflict'].includes(error.kind)) return true;
+  return error.kind === 'failed' && attempts >= attemptsAtFailure;
+}

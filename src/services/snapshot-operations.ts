@@ -4,7 +4,12 @@ import { getInstance, moveInstance } from '../store/instances.ts';
 import type { OperationRow, SnapshotRow } from '../store/schema.ts';
 import { deleteSnapshotRow, getSnapshot, updateSnapshot } from '../store/snapshots.ts';
 import type { ServiceContext } from './context.ts';
-import { type OperationKind, operationDeadlines, type Step } from './operations.ts';
+import {
+  isFinalEngineError,
+  type OperationKind,
+  operationDeadlines,
+  type Step,
+} from './operations.ts';
 
 /** The slow work on snapshots. `changed` is called with the organization whose list is not what it was. */
 export function snapshotOperations(
@@ -17,8 +22,7 @@ export function snapshotOperations(
       kind: 'snapshot.create',
       deadlineMs: operationDeadlines['snapshot.create'],
       steps: [copyStep(context)],
-      isFinal: (error) =>
-        error instanceof EngineError && ['no_space', 'not_running'].includes(error.kind),
+      isFinal: isFinalEngineError,
       succeed: async (tx, operation) => {
         await updateSnapshot(tx, operation.subject_id, { status: 'READY' });
         await resumeInstance(tx, operation, context.now());

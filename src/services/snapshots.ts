@@ -127,7 +127,7 @@ export class SnapshotService {
   /** Accepts the deletion: from then on the snapshot does not exist for callers. */
   async delete(actor: Actor, id: string): Promise<void> {
     const { store, now } = this.#context;
-    await store.transaction(async (tx) => {
+    await store.freeingTransaction(async (tx) => {
       const snapshot = await this.#require(tx, actor, id);
       if (snapshot.status === 'CREATING') {
         throw conflict(

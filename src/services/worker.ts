@@ -21,7 +21,10 @@ import type { OperationKind, Step } from './operations.ts';
 
 const leaseMs = 30_000;
 const renewEveryMs = 10_000;
-const parallelOperations = 8;
+const parallelOperations = 16;
+/** No organization holds more than this, so that slow work of one never holds up the others. */
+const parallelPerOrganization = 4;
+const lookAhead = 500;
 const longestPauseMs = 30_000;
 const attemptsAtUndo = 5;
 const patienceAtStopMs = 10_000;
@@ -44,7 +47,7 @@ class LeaseLost extends Error {}
 export class Worker {
   readonly #options: WorkerOptions;
   readonly #kinds: ReadonlyMap<string, OperationKind>;
-  readonly #running = new Map<string, Promise<void>>();
+  readonly #running = new Map<string, { readonly orgId: string; readonly work: Promise<void> }>();
   #stopped = false;
 
   constructor(options: WorkerOptions) {
@@ -55,7 +58,7 @@ export class Worker {
   /** Claims what is due and carries it on until it ends, or until its next pause; resolves with how many it claimed. */
   async runOnce(): Promise<number> {
     const claimed = await this.#claimDue();
-    await Promise.all(claimed.map((operation) => this.#running.get(operation.id)));
+    await Promise.all(claimed.map((operation) => this.#running.get(operation.id)?.work));
     return claimed.length;
   }
 
@@ -72,27 +75,32 @@ export class Worker {
     const patience = new Promise<void>((resolve) => {
       timer = setTimeout(resolve, patienceAtStopMs);
     });
-    await Promise.race([Promise.all(this.#running.values()), patience]);
+    await Promise.race([Promise.all([...this.#running.values()].map((one) => one.work)), patience]);
     clearTimeout(timer);
   }
 
   async #claimDue(): Promise<OperationRow[]> {
     const { store, now, owner } = this.#options;
-    const room = parallelOperations - this.#running.size;
-    if (this.#stopped || room <= 0) return [];
     const claimed: OperationRow[] = [];
-    for (const operation of await listDueOperations(store.db, now(), room)) {
+    if (this.#stopped || this.#running.size >= parallelOperations) return claimed;
+    for (const operation of await listDueOperations(store.db, now(), lookAhead)) {
+      if (!this.#hasRoomFor(operation)) continue;
       const lease = { owner, now: now(), expiresAt: now() + leaseMs };
-      if (this.#running.has(operation.id) || !(await claimOperation(store.db, operation.id, lease)))
-        continue;
+      if (!(await claimOperation(store.db, operation.id, lease))) continue;
       claimed.push(operation);
       const work = this.#carryOn(operation).finally(() => {
         this.#running.delete(operation.id);
         this.#options.onFinished();
       });
-      this.#running.set(operation.id, work);
+      this.#running.set(operation.id, { orgId: operation.org_id, work });
     }
     return claimed;
+  }
+
+  #hasRoomFor({ id, org_id }: OperationRow): boolean {
+    if (this.#running.has(id) || this.#running.size >= parallelOperations) return false;
+    const own = [...this.#running.values()].filter((one) => one.orgId === org_id);
+    return own.length < parallelPerOrganization;
   }
 
   async #carryOn(operation: OperationRow): Promise<void> {
@@ -135,7 +143,7 @@ export class Worker {
 
   async #advance(kind: OperationKind, operation: OperationRow): Promise<OperationRow> {
     const next = { ...operation, step: operation.step + 1, attempts: 0 };
-    await this.#options.store.transaction(async (tx) => {
+    await this.#options.store.freeingTransaction(async (tx) => {
       await this.#write(tx, operation, { step: next.step, attempts: 0 });
       await kind.steps[next.step]?.enter?.(tx, next);
     });
@@ -146,7 +154,7 @@ export class Worker {
   async #succeed(kind: OperationKind, operation: OperationRow): Promise<void> {
     const { store, now, crashPoint } = this.#options;
     crashPoint(`${kind.kind}:outcome:before`);
-    await store.transaction(async (tx) => {
+    await store.freeingTransaction(async (tx) => {
       await this.#write(tx, operation, {
         state: 'succeeded',
         finished_at: now(),
@@ -173,7 +181,7 @@ export class Worker {
     };
     log.warn(fields, 'a step failed');
     const pause = pauseMs(attempts);
-    const final = kind.isFinal?.(error) ?? false;
+    const final = kind.isFinal?.(error, attempts) ?? false;
     if (!final && now() + pause < operation.deadline_at) {
       return this.#write(store.db, operation, {
         attempts,
@@ -182,7 +190,7 @@ export class Worker {
       });
     }
     const reason = failureReason(error);
-    await store.transaction(async (tx) => {
+    await store.freeingTransaction(async (tx) => {
       await this.#write(tx, operation, { state: 'undoing', attempts: 0, error: reason });
       await auditOperation(tx, operation, now(), 'failed');
       await kind.fail(tx, operation, reason);

@@ -2,8 +2,9 @@ import { mkdirSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { Kysely, sql } from 'kysely';
 import { type Migration, Migrator } from 'kysely/migration';
-import { explainStoreError } from './errors.ts';
+import { explainStoreError, isStorageFull } from './errors.ts';
 import { createTables } from './migrations/0001-create-tables.ts';
+import { openReserve } from './reserve.ts';
 import type { Schema } from './schema.ts';
 import { openSqliteDialect, takeFileLock } from './sqlite.ts';
 
@@ -14,6 +15,8 @@ export interface Store {
   readonly db: Db;
   /** Runs `work` in one transaction; one durable commit when it resolves, none when it rejects. */
   transaction<T>(work: (tx: Db) => Promise<T>): Promise<T>;
+  /** The same for work that frees space: on a full disk it may use what is kept in reserve for it. */
+  freeingTransaction<T>(work: (tx: Db) => Promise<T>): Promise<T>;
   /** Rejects when the database does not answer. */
   ping(): Promise<void>;
   close(): Promise<void>;
@@ -40,13 +43,23 @@ export async function openStore(url: string): Promise<Store> {
     await db.destroy();
     throw error;
   }
+  const reserve = openReserve(`${path}.reserve`);
+  const transaction: Store['transaction'] = async (work) => {
+    try {
+      return await db.transaction().execute(work);
+    } catch (error) {
+      throw explainStoreError(error);
+    }
+  };
   return {
     db,
-    transaction: async (work) => {
+    transaction,
+    freeingTransaction: async (work) => {
       try {
         return await db.transaction().execute(work);
       } catch (error) {
-        throw explainStoreError(error);
+        if (!isStorageFull(error) || !reserve.release()) throw explainStoreError(error);
+        return transaction(work);
       }
     },
     ping: async () => void (await sql`select 1`.execute(db)),

@@ -11,13 +11,17 @@ export function isUniqueViolation(error: unknown): boolean {
   return code === constraintUnique || code === constraintPrimaryKey;
 }
 
+/** Did a write meet a full disk? */
+export const isStorageFull = (error: unknown): boolean =>
+  (resultCode(error) & 0xff) === primary.full;
+
 /** A database that cannot write now is a 503 with a hint, never a defect; any other error stays as it is. */
 export function explainStoreError(error: unknown): unknown {
   switch (resultCode(error) & 0xff) {
     case primary.full:
     case primary.io:
       return unavailable(
-        'The service cannot write its database: its disk is full or failing. Tell the operator.',
+        'The service cannot write its database: its disk is full or failing. Delete instances or snapshots, or tell the operator.',
         error,
       );
     case primary.busy:

@@ -29,6 +29,8 @@ function adapt(database: DatabaseSync): SqliteDatabase {
       database.close();
     },
     prepare: (sql) => {
+      // On a full disk SQLite has rolled back by itself; a second rollback would hide why.
+      if (sql === 'rollback' && !database.isTransaction) return nothing;
       const known = statements.get(sql);
       if (known) return known;
       if (statements.size >= cachedStatements) statements.clear();
@@ -38,6 +40,13 @@ function adapt(database: DatabaseSync): SqliteDatabase {
     },
   };
 }
+
+const nothing: SqliteStatement = {
+  reader: false,
+  all: () => [],
+  run: () => ({ changes: 0, lastInsertRowid: 0 }),
+  iterate: () => [].values(),
+};
 
 function adaptStatement(statement: StatementSync): SqliteStatement {
   const values = (parameters: readonly unknown[]) => parameters as SQLInputValue[];

@@ -169,6 +169,39 @@ test('a creation that fails for good is UNKNOWN with a reason, leaves nothing, a
   await isGone(uuid);
 });
 
+test('what the guest put in the way is final at once, and the engine failing five times is final too', async () => {
+  const uuid = await runningInstance();
+  for (const [kind, times] of [
+    ['guest_conflict', 1],
+    ['failed', 5],
+  ] as const) {
+    const name = newName();
+    await shop.snapshots.create(shop.actor, uuid, name);
+    shop.faults.inject('createSnapshot', times, { kind });
+    await shop.settle();
+    assert.equal((await listed(name))?.status, 'FAILED', kind);
+    await statusIs('RUNNING')(uuid);
+  }
+});
+
+test('an engine that is away is waited for', async () => {
+  const uuid = await runningInstance();
+  const name = newName();
+  await shop.snapshots.create(shop.actor, uuid, name);
+  shop.faults.inject('createSnapshot', 9, { kind: 'unavailable' });
+  await shop.settle();
+  assert.equal((await listed(name))?.status, 'READY');
+});
+
+test('no organization holds all workers', async () => {
+  const shared = await Promise.all(
+    [1, 2, 3, 4, 5, 6].map(() => shop.instances.create(shop.actor, smallest)),
+  );
+  assert.equal(await shop.worker.runOnce(), 4);
+  await shop.settle();
+  for (const { uuid } of shared) await statusIs('RUNNING')(uuid);
+});
+
 test('a full disk is final at once', async () => {
   const { uuid } = await shop.instances.create(shop.actor, smallest);
   shop.faults.inject('create', 1, { kind: 'no_space' });

@@ -1,12 +1,10 @@
 import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox';
-import { Type } from 'typebox';
-import { InstanceParams, responses } from '../../api/common.ts';
 import {
-  AddKeyRequest,
-  AddKeyResponse,
+  type AddKeyRequest,
+  addKeyOperation,
   type InstanceKey,
-  InstanceKeyList,
-  RemoveKeyParams,
+  listKeysOperation,
+  removeKeyOperation,
 } from '../../api/instance-keys.ts';
 import type { AddKeyInput, InstanceKeyService } from '../../services/instance-keys.ts';
 import type { InstanceKeyListService, KeyView } from '../../services/instance-keys-list.ts';
@@ -19,17 +17,7 @@ export const instanceKeyRoutes =
   async (app) => {
     app.post(
       '/v1/instances/:id/add_key',
-      {
-        config: { audit: 'key.add' },
-        schema: {
-          operationId: 'addKey',
-          summary: 'Add an SSH key to a running instance',
-          tags: ['Instance keys'],
-          params: InstanceParams,
-          body: AddKeyRequest,
-          response: responses(200, AddKeyResponse),
-        },
-      },
+      { config: { audit: 'key.add' }, schema: addKeyOperation },
       async (request, reply) => {
         const added = await keys.add(actorOf(request), request.params.id, toInput(request.body));
         whenUndelivered(reply, added.takeBack);
@@ -38,33 +26,14 @@ export const instanceKeyRoutes =
       },
     );
 
-    app.get(
-      '/v1/instances/:id/keys',
-      {
-        schema: {
-          operationId: 'listInstanceKeys',
-          summary: 'List the keys in authorized_keys',
-          tags: ['Instance keys'],
-          params: InstanceParams,
-          response: responses(200, InstanceKeyList),
-        },
-      },
-      async (request) => (await list.list(actorOf(request), request.params.id)).map(keyView),
+    app.get('/v1/instances/:id/keys', { schema: listKeysOperation }, async (request) =>
+      (await list.list(actorOf(request), request.params.id)).map(keyView),
     );
 
     // A fingerprint may hold a "/": the wildcard takes it whether or not the client encoded it.
     app.delete(
       '/v1/instances/:id/keys/*',
-      {
-        config: { audit: 'key.remove' },
-        schema: {
-          operationId: 'removeKey',
-          summary: 'Remove one key from authorized_keys',
-          tags: ['Instance keys'],
-          params: RemoveKeyParams,
-          response: responses(204, Type.Null()),
-        },
-      },
+      { config: { audit: 'key.remove' }, schema: removeKeyOperation },
       async (request, reply) => {
         await list.remove(actorOf(request), request.params.id, request.params['*']);
         return reply.code(204).send(null);

@@ -1,10 +1,13 @@
 import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox';
-import { InstanceParams, Message, responses } from '../../api/common.ts';
 import {
-  CreateInstanceRequest,
-  CreateInstanceResponse,
-  Instance,
-  InstanceMap,
+  type CreateInstanceRequest,
+  createInstanceOperation,
+  deleteInstanceOperation,
+  getInstanceOperation,
+  type Instance,
+  listInstancesOperation,
+  startInstanceOperation,
+  stopInstanceOperation,
 } from '../../api/instances.ts';
 import type { InstanceService, InstanceView, NewInstance } from '../../services/instances.ts';
 import { actorOf } from '../auth.ts';
@@ -14,20 +17,9 @@ import { whenUndelivered } from '../delivery.ts';
 export const instanceRoutes =
   (instances: InstanceService): FastifyPluginAsyncTypebox =>
   async (app) => {
-    const tags = ['Instances'];
-
     app.post(
       '/v1/instances/create',
-      {
-        config: { audit: 'instance.create' },
-        schema: {
-          operationId: 'createInstance',
-          summary: 'Create an instance, or restore a snapshot as one',
-          tags,
-          body: CreateInstanceRequest,
-          response: responses(201, CreateInstanceResponse),
-        },
-      },
+      { config: { audit: 'instance.create' }, schema: createInstanceOperation },
       async (request, reply) => {
         const created = await instances.create(actorOf(request), toInput(request.body));
         whenUndelivered(reply, created.takeBack);
@@ -36,77 +28,32 @@ export const instanceRoutes =
       },
     );
 
-    app.get(
-      '/v1/instances/list',
-      {
-        schema: {
-          operationId: 'listInstances',
-          summary: 'List instances',
-          tags,
-          response: responses(200, InstanceMap),
-        },
-      },
-      async (request) => {
-        const views = await instances.list(actorOf(request));
-        return Object.fromEntries(
-          views.map((view) => [String(view.row.identifier), instanceView(view)]),
-        );
-      },
-    );
+    app.get('/v1/instances/list', { schema: listInstancesOperation }, async (request) => {
+      const views = await instances.list(actorOf(request));
+      return Object.fromEntries(
+        views.map((view) => [String(view.row.identifier), instanceView(view)]),
+      );
+    });
 
-    const one = { tags, params: InstanceParams };
-    app.get(
-      '/v1/instances/:id',
-      {
-        schema: {
-          ...one,
-          operationId: 'getInstance',
-          summary: 'Show an instance',
-          response: responses(200, Instance),
-        },
-      },
-      async (request) => instanceView(await instances.get(actorOf(request), request.params.id)),
+    app.get('/v1/instances/:id', { schema: getInstanceOperation }, async (request) =>
+      instanceView(await instances.get(actorOf(request), request.params.id)),
     );
 
     app.post(
       '/v1/instances/:id/start',
-      {
-        config: { audit: 'instance.start' },
-        schema: {
-          ...one,
-          operationId: 'startInstance',
-          summary: 'Start',
-          response: responses(200, Message),
-        },
-      },
+      { config: { audit: 'instance.start' }, schema: startInstanceOperation },
       async (request) => ({ message: await instances.start(actorOf(request), request.params.id) }),
     );
 
     app.post(
       '/v1/instances/:id/stop',
-      {
-        config: { audit: 'instance.stop' },
-        schema: {
-          ...one,
-          operationId: 'stopInstance',
-          summary: 'Stop',
-          response: responses(200, Message),
-        },
-      },
+      { config: { audit: 'instance.stop' }, schema: stopInstanceOperation },
       async (request) => ({ message: await instances.stop(actorOf(request), request.params.id) }),
     );
 
     app.post(
       '/v1/instances/:id/delete',
-      {
-        config: { audit: 'instance.delete' },
-        schema: {
-          ...one,
-          operationId: 'deleteInstance',
-          summary: 'Delete',
-          response: responses(200, Message),
-        },
-      },
+      { config: { audit: 'instance.delete' }, schema: deleteInstanceOperation },
       async (request) => ({ message: await instances.delete(actorOf(request), request.params.id) }),
     );
   };

@@ -1,12 +1,11 @@
 import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox';
 import {
-  CreateTokenResponse,
+  createTokenOperation,
+  deleteTokenOperation,
+  listTokensOperation,
   type Token,
-  TokenList,
-  TokenNameRequest,
-  ValidateResponse,
+  validateTokenOperation,
 } from '../../api/account.ts';
-import { Message, responses } from '../../api/common.ts';
 import type { TokenService } from '../../services/tokens.ts';
 import { actorOf } from '../auth.ts';
 
@@ -14,67 +13,27 @@ import { actorOf } from '../auth.ts';
 export const tokenRoutes =
   (tokens: TokenService): FastifyPluginAsyncTypebox =>
   async (app) => {
-    const tags = ['Account'];
-
-    app.get(
-      '/v1/auth/validate',
-      {
-        schema: {
-          operationId: 'validateToken',
-          summary: 'Who am I?',
-          tags,
-          response: responses(200, ValidateResponse),
-        },
-      },
-      async (request) => {
-        const { email, orgName } = actorOf(request);
-        return { valid: true, email, org_name: orgName };
-      },
-    );
+    app.get('/v1/auth/validate', { schema: validateTokenOperation }, async (request) => {
+      const { email, orgName } = actorOf(request);
+      return { valid: true, email, org_name: orgName };
+    });
 
     app.post(
       '/v1/token/create',
-      {
-        config: { audit: 'token.create' },
-        schema: {
-          operationId: 'createToken',
-          summary: 'Create a token',
-          tags,
-          body: TokenNameRequest,
-          response: responses(200, CreateTokenResponse),
-        },
-      },
+      { config: { audit: 'token.create' }, schema: createTokenOperation },
       async (request, reply) => {
         reply.header('cache-control', 'no-store');
         return { token: await tokens.create(actorOf(request), request.body.name) };
       },
     );
 
-    app.get(
-      '/v1/tokens',
-      {
-        schema: {
-          operationId: 'listTokens',
-          summary: 'List tokens',
-          tags,
-          response: responses(200, TokenList),
-        },
-      },
-      async (request) => (await tokens.list(actorOf(request))).map(tokenView),
+    app.get('/v1/tokens', { schema: listTokensOperation }, async (request) =>
+      (await tokens.list(actorOf(request))).map(tokenView),
     );
 
     app.delete(
       '/v1/token/delete',
-      {
-        config: { audit: 'token.delete' },
-        schema: {
-          operationId: 'deleteToken',
-          summary: 'Delete a token',
-          tags,
-          body: TokenNameRequest,
-          response: responses(200, Message),
-        },
-      },
+      { config: { audit: 'token.delete' }, schema: deleteTokenOperation },
       async (request) => {
         await tokens.delete(actorOf(request), request.body.name);
         return { message: `The token "${request.body.name}" was deleted.` };
