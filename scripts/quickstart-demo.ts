@@ -118,7 +118,7 @@ async function findOrCreate(demo: Demo, steps: Steps): Promise<Instance> {
   return made;
 }
 
-async function waitForInstance(client: Client, id: string): Promise<Instance> {
+export async function waitForInstance(client: Client, id: string): Promise<Instance> {
   const giveUpAt = Date.now() + patienceMs;
   for (;;) {
     const instance = await client.getInstance(id);

@@ -8,7 +8,7 @@ import { type Client, createClient } from '../src/api/client.ts';
 import type { Instance } from '../src/api/instances.ts';
 import { loadConfig } from '../src/config.ts';
 import { openAdmin, type RunningService, startService, untilSignal } from '../src/main.ts';
-import { type Demo, loginLine, runDemo } from './quickstart-demo.ts';
+import { type Demo, loginLine, runDemo, waitForInstance } from './quickstart-demo.ts';
 import { readSavedState, type SavedState, writeSavedState } from './quickstart-state.ts';
 import { ensureSystemPackages } from './system-packages.ts';
 
@@ -171,10 +171,11 @@ async function demonstrate(stage: Stage): Promise<number> {
   return result.failed;
 }
 
-function find(client: Client, instance: string | undefined): Promise<Instance | undefined> {
-  return instance === undefined
-    ? Promise.resolve(undefined)
-    : client.getInstance(instance).catch(() => undefined);
+/** The instance of an earlier run, once it is up again; undefined when there is none. */
+async function find(client: Client, instance: string | undefined): Promise<Instance | undefined> {
+  if (instance === undefined) return undefined;
+  const found = await client.getInstance(instance).catch(() => undefined);
+  return found?.status === 'STARTING' ? waitForInstance(client, instance) : found;
 }
 
 function paste(state: SavedState, dataDir: string): string {

@@ -3,7 +3,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { EngineError } from '../engine.ts';
 import { findTool, type Identity, runCommand } from './commands.ts';
-import { isolationArguments } from './isolation.ts';
+import { isolated } from './isolation.ts';
 import type { Users } from './layout.ts';
 import type { SandboxOptions } from './options.ts';
 import { pastaArguments } from './own-network.ts';
@@ -150,8 +150,10 @@ async function probeIsolation(
   bwrapOptions: ReadonlySet<string>,
 ): Promise<string | undefined> {
   if (tools.bwrap === undefined) return 'The program bwrap is missing.';
-  const args = [...isolationArguments({ bwrapOptions, hostname: 'probe' }), '--', '/usr/bin/true'];
-  const result = await runCommand(tools.bwrap, args, {
+  const { bwrap, setpriv } = tools;
+  const options = { bwrap, setpriv, bwrapOptions, hostname: 'probe' };
+  const [file = bwrap, ...args] = isolated(options, ['/usr/bin/true']);
+  const result = await runCommand(file, args, {
     identity: users.dropTo,
     timeoutMs: PROBE_TIMEOUT_MS,
   });

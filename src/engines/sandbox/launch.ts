@@ -15,7 +15,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type Endpoint, EngineError, type EngineRef } from '../engine.ts';
 import { CLEAN_ENVIRONMENT, dyingWithParent, runCommand } from './commands.ts';
 import type { Host } from './host.ts';
-import { isolationArguments } from './isolation.ts';
+import { countRounds, isolated } from './isolation.ts';
 import { pastaArguments } from './own-network.ts';
 import {
   descendantsOf,
@@ -53,12 +53,8 @@ const POLL_INTERVAL_MS = 5;
 const DIAGNOSIS_TIMEOUT_MS = 5_000;
 const ENDPOINT_MARK = 'BERTH_ENDPOINT=';
 
-/** Name of the outermost program -> where sshd is below it. */
-const LAUNCHERS: ReadonlyMap<string, { depth: number; unconfined: boolean }> = new Map([
-  ['bwrap', { depth: 1, unconfined: false }],
-  ['pasta', { depth: 2, unconfined: false }],
-  ['unshare', { depth: 1, unconfined: true }],
-]);
+/** Names of the outermost program. */
+const LAUNCHERS: ReadonlySet<string> = new Set(['bwrap', 'pasta', 'unshare']);
 
 /** Starts it and returns at once; whether sshd answers is for the caller to see. */
 export async function launch(request: LaunchRequest, host: Host): Promise<Running> {
@@ -78,7 +74,7 @@ export async function launch(request: LaunchRequest, host: Host): Promise<Runnin
     throw new EngineError('failed', 'The instance could not be started.', { cause });
   }
   child.unref();
-  const running = asRunning(child.pid ?? 0, words, request.ref);
+  const running = asRunning(child.pid ?? 0, words, request.ref, host);
   if (running !== undefined) return running;
   throw new EngineError('failed', 'The instance ended while it was started.', {
     detail: await diagnose(request, host),
@@ -101,18 +97,18 @@ function launchCommand(request: LaunchRequest, host: Host, purpose: 'serve' | 'c
   if (!host.isolation) {
     return [required(tools.unshare, 'unshare', 'util-linux'), '--kill-child', '--', ...sshd];
   }
-  const bwrap = [
-    required(tools.bwrap, 'bwrap', 'bubblewrap'),
-    ...isolationArguments({ ...request, bwrapOptions: host.bwrapOptions }),
-    ...['--', ...dyingWithParent(host.tools), ...sshd],
-  ];
-  if (!host.ownNetwork || tools.pasta === undefined) return bwrap;
+  const bwrap = required(tools.bwrap, 'bwrap', 'bubblewrap');
+  const { setpriv } = tools;
+  const { bwrapOptions } = host;
+  const { hostname, instance } = request;
+  const words = isolated({ bwrap, setpriv, bwrapOptions, hostname, instance }, sshd);
+  if (!host.ownNetwork || tools.pasta === undefined) return words;
   // A check binds nothing, or it would meet the port it is to explain.
   const endpoint = {
     ip: request.endpoint.ip,
     port: purpose === 'serve' ? request.endpoint.port : undefined,
   };
-  return [tools.pasta, ...pastaArguments(endpoint), '--', ...dyingWithParent(host.tools), ...bwrap];
+  return [tools.pasta, ...pastaArguments(endpoint), '--', ...dyingWithParent(tools), ...words];
 }
 
 function sshdCommand(request: LaunchRequest, host: Host, purpose: 'serve' | 'check'): string[] {
@@ -160,7 +156,7 @@ export function findRunning(instances: string, host: Host): Running[] {
     const command = readCommand(pid);
     if (command === undefined || command.uid !== host.users.guest.uid) return [];
     const ref = refIn(command.words, instances);
-    return ref === undefined ? [] : (asRunning(pid, command.words, ref) ?? []);
+    return ref === undefined ? [] : (asRunning(pid, command.words, ref, host) ?? []);
   });
 }
 
@@ -170,15 +166,31 @@ function refIn(words: readonly string[], instances: string): EngineRef | undefin
   return word?.slice(prefix.length).split('/')[0];
 }
 
-function asRunning(pid: number, words: readonly string[], ref: EngineRef): Running | undefined {
-  const shape = LAUNCHERS.get(basename(words[0] ?? ''));
+function asRunning(
+  pid: number,
+  words: readonly string[],
+  ref: EngineRef,
+  { tools }: Host,
+): Running | undefined {
+  const launcherName = basename(words[0] ?? '');
   const mark = words.find((word) => word.startsWith(ENDPOINT_MARK))?.slice(ENDPOINT_MARK.length);
   const stat = readStat(pid);
-  if (shape === undefined || mark === undefined || stat === undefined) return undefined;
+  if (!LAUNCHERS.has(launcherName) || mark === undefined || stat === undefined) return undefined;
   const colon = mark.lastIndexOf(':');
   const endpoint = { ip: mark.slice(0, colon), port: Number(mark.slice(colon + 1)) };
   const launcher = { pid, startTicks: stat.startTicks };
-  return { ref, launcher, endpoint, ...shape };
+  const unconfined = launcherName === 'unshare';
+  return { ref, launcher, endpoint, unconfined, depth: depthOf(launcherName, words, tools.bwrap) };
+}
+
+/** Each launcher is the parent of the next: pasta of bwrap, the outer bwrap of the inner one, that one of sshd. */
+function depthOf(
+  launcherName: string,
+  words: readonly string[],
+  bwrap: string | undefined,
+): number {
+  if (launcherName === 'unshare') return 1;
+  return countRounds(words, bwrap) + (launcherName === 'pasta' ? 1 : 0);
 }
 
 /** The outermost process first, sshd last; shorter while the chain is being built up or torn down. */
