@@ -240,9 +240,16 @@ function reasonOf(error: unknown, timeoutMs: number): string {
     return `nothing came within ${timeoutMs / 1000} s`;
   }
   if (isLostConnection(error)) return 'the connection was lost';
+  if (isForbiddenPort(error)) {
+    return 'its port is one that no HTTP client may use (fetch.spec.whatwg.org, "bad port"); let the service listen on another';
+  }
   const code = codeOf(error);
   return reasons[code] ?? (code === '' ? 'the request failed' : `the request failed (${code})`);
 }
+
+/** The one failure of `fetch` that has a text and no code. */
+const isForbiddenPort = (error: unknown): boolean =>
+  error instanceof Error && error.cause instanceof Error && error.cause.message === 'bad port';
 
 /** `fetch` wraps what happened as `cause`; with several addresses tried, that holds `errors`. */
 function codeOf(error: unknown): string {

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { mkdir, open, readFile, rename, unlink } from 'node:fs/promises';
 import { homedir } from 'node:os';
-import { dirname, isAbsolute, join } from 'node:path';
+import { dirname, isAbsolute, join, resolve } from 'node:path';
 import { CliError } from './exit-codes.ts';
 import { systemReason } from './input.ts';
 import type { Terminal } from './terminal.ts';
@@ -19,6 +19,9 @@ export const configPath = (env: Environment): string =>
 
 export const keysDirectory = (env: Environment): string =>
   join(baseDirectory(env, 'XDG_DATA_HOME', join('.local', 'share')), 'berth', 'keys');
+
+/** The folder of the service's data, as the service itself reads its setting. */
+export const dataFolder = (env: Environment): string => resolve(env.BERTH_DATA || '.berth');
 
 /** XDG Base Directory Specification 0.8: a relative path counts as not set. */
 function baseDirectory(env: Environment, variable: string, fallback: string): string {
@@ -61,6 +64,17 @@ export async function saveLogin(env: Environment, login: SavedLogin): Promise<st
   } catch (error) {
     await unlink(temporaryPath).catch(() => undefined);
     throw new CliError(`The login cannot be saved in ${path}: ${systemReason(error)}.`);
+  }
+  return path;
+}
+
+/** Returns where it was. */
+export async function removeLogin(env: Environment): Promise<string> {
+  const path = configPath(env);
+  try {
+    await unlink(path);
+  } catch (error) {
+    throw new CliError(`${path} cannot be deleted: ${systemReason(error)}.`);
   }
   return path;
 }

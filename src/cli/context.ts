@@ -43,5 +43,5 @@ export function clientFor(url: string, token: string): Client {
   }
 }
 
-const sameUrl = (one: string, other: string): boolean => trimmed(one) === trimmed(other);
+export const sameUrl = (one: string, other: string): boolean => trimmed(one) === trimmed(other);
 const trimmed = (url: string): string => url.replace(/\/+$/, '');

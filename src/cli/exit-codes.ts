@@ -43,9 +43,16 @@ export function explainFailure(error: unknown): Failure {
   if (error instanceof Error && error.name === 'ConfigError') {
     return { exitCode: exitCodes.usage, text: error.message };
   }
+  if (error instanceof Error && (error.name === 'EngineError' || isOfTheSystem(error))) {
+    return { exitCode: exitCodes.failure, text: error.message };
+  }
   const report = error instanceof Error ? (error.stack ?? error.message) : String(error);
   return { exitCode: exitCodes.failure, text: `this is a defect; please report it.\n${report}` };
 }
+
+/** Such as EACCES: the machine refused something, and the message names what. */
+const isOfTheSystem = (error: Error): boolean =>
+  'errno' in error && typeof error.errno === 'number' && 'code' in error;
 
 function explainApiError(error: ApiError): Failure {
   switch (error.status) {

@@ -27,6 +27,15 @@ export async function addGeneratedKey(
   return answer;
 }
 
+/** What to say of a generated key that is in a file: the service's own sentence is for who sees the key. */
+export function savedKeyLines(key: string, keyFile: string, instanceId: string): [string, string] {
+  const fingerprint = fingerprintOfPrivateKey(key) ?? '';
+  return [
+    `A new key ${fingerprint} was added to instance ${instanceId}.`,
+    `The private key is in ${keyFile}`,
+  ];
+}
+
 /** Runs a request whose answer is for `file`; gives the file up when there is no answer. */
 export async function orDiscard<T>(file: ReservedKeyFile, request: () => Promise<T>): Promise<T> {
   try {

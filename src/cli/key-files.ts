@@ -91,6 +91,20 @@ export function isUsableKeyName(name: string, uuid: string, nowSeconds: number):
   return match !== null && (match[1] === undefined || Number(match[1]) > nowSeconds);
 }
 
+/** Of one instance, those that have ended included. Returns what is gone now. */
+export async function removeSavedKeys(directory: string, instanceUuid: string): Promise<string[]> {
+  const names = await readdir(directory).catch(() => []);
+  const saved = names.filter((name) => isUsableKeyName(name, instanceUuid, 0)).sort();
+  const removed = saved.map(async (name) => {
+    const path = join(directory, name);
+    return unlink(path).then(
+      () => path,
+      () => undefined,
+    );
+  });
+  return (await Promise.all(removed)).filter((path) => path !== undefined);
+}
+
 async function readSavedKey(path: string): Promise<SavedKey | undefined> {
   const text = await readFile(path, 'utf8').catch(() => '');
   const fingerprint = fingerprintOfPrivateKey(text);

@@ -21,24 +21,39 @@ export function integerBetween(min: number, max: number): (text: string) => numb
   };
 }
 
+const minuteSeconds = 60;
+const daySeconds = 86_400;
 const secondsPerUnit: Readonly<Record<string, number>> = {
-  '': 1,
   s: 1,
-  m: 60,
+  m: minuteSeconds,
   h: 3600,
-  d: 86_400,
+  d: daySeconds,
 };
-const shortestSeconds = 60;
-const longestSeconds = 31_536_000;
+const longestKeyDays = 365;
+const longestTokenDays = 36_500;
 
 /** `90`, `90s`, `15m`, `2h` or `30d`, in seconds; what the service accepts as a key's life. */
 export function parseLifetimeSeconds(text: string): number {
-  const match = /^([0-9]{1,9})([smhd]?)$/.exec(text);
-  const seconds = Number(match?.[1] ?? Number.NaN) * (secondsPerUnit[match?.[2] ?? ''] ?? 1);
-  if (seconds >= shortestSeconds && seconds <= longestSeconds) return seconds;
+  const seconds = lifetimeSeconds(/^[0-9]+$/.test(text) ? `${text}s` : text, longestKeyDays);
+  if (seconds !== undefined) return seconds;
   throw new InvalidArgumentError(
     'It must be from 1 minute to 365 days, such as 2h, 30d or a number of seconds.',
   );
+}
+
+/** The same for a token, but never without a unit: `90` could be meant as days. */
+export function parseTokenLifetimeSeconds(text: string): number {
+  const seconds = lifetimeSeconds(text, longestTokenDays);
+  if (seconds !== undefined) return seconds;
+  throw new InvalidArgumentError(
+    'It must be from 1 minute to 36500 days, with a unit: 90s, 15m, 2h or 30d.',
+  );
+}
+
+function lifetimeSeconds(text: string, longestDays: number): number | undefined {
+  const match = /^([0-9]{1,9})([smhd])$/.exec(text);
+  const seconds = Number(match?.[1] ?? Number.NaN) * (secondsPerUnit[match?.[2] ?? ''] ?? 1);
+  return seconds >= minuteSeconds && seconds <= longestDays * daySeconds ? seconds : undefined;
 }
 
 export const publicKeyOption = () =>

@@ -1,9 +1,10 @@
-import { Command } from 'commander';
+import { type AddHelpTextContext, Command } from 'commander';
 import packageJson from '../../package.json' with { type: 'json' };
 import { addAdminCommands } from './commands/admin.ts';
 import { addInstanceCommands } from './commands/instance.ts';
 import { addKeyCommands } from './commands/key.ts';
 import { addLoginCommand } from './commands/login.ts';
+import { addLogoutCommand } from './commands/logout.ts';
 import { addServeCommand } from './commands/serve.ts';
 import { addSnapshotCommands } from './commands/snapshot.ts';
 import { addSshCommand } from './commands/ssh.ts';
@@ -20,7 +21,13 @@ Environment:
   BERTH_URL, BERTH_TOKEN    the service and the token for it; they go before what berth login saved
 
 Exit codes:
-  0 ok   1 failure   2 usage   3 not logged in or not allowed   4 not found   5 service unreachable
+  0  it was done
+  1  it failed, or the service refused it (a bad value, a taken name, a wrong state)
+  2  the command line or a setting is wrong; nothing was sent
+  3  not logged in, or not allowed
+  4  there is no such instance, key, snapshot or organization
+  5  the service does not answer
+  berth ssh exits with the status of ssh
 
 <instance> is always a number, a UUID or a name.`;
 
@@ -35,13 +42,27 @@ export function buildProgram(terminal: Terminal): Command {
       writeOut: (text) => terminal.stdout.write(text),
       writeErr: (text) => terminal.stderr.write(text),
     })
+    .addHelpText('beforeAll', refuseUnknownCommand)
     .addHelpText('after', about);
   addServeCommand(program, terminal);
   addAdminCommands(program, terminal);
   addLoginCommand(program, terminal);
+  addLogoutCommand(program, terminal);
   addInstanceCommands(program, terminal);
   addKeyCommands(program, terminal);
   addSshCommand(program, terminal);
   addSnapshotCommands(program, terminal);
   return program;
+}
+
+/** Help that was asked for a command that is not there is a usage error, and not the help of another one. */
+function refuseUnknownCommand({ command, error }: AddHelpTextContext): string {
+  const words = command.args[0] === 'help' ? command.args.slice(1) : command.args;
+  const name = words[0];
+  const names = command.commands.map((known) => known.name());
+  const isUnknown = name !== undefined && !name.startsWith('-') && !names.includes(name);
+  if (isUnknown && names.length > 0 && !error) {
+    command.error(`error: unknown command '${name}'`, { code: 'commander.unknownCommand' });
+  }
+  return '';
 }

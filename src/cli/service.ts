@@ -1,6 +1,6 @@
 /** The server's side of the CLI: loaded only by `serve` and `admin`, so that client commands start fast. */
 
-import { CliError } from './exit-codes.ts';
+import { explainStart } from './start-failures.ts';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -24,18 +24,11 @@ interface ServiceModule {
 
 export async function loadService(): Promise<ServiceModule> {
   const service: ServiceModule = await import('../main.ts');
-  return {
-    runService: (env) => service.runService(env).catch(rethrowReadable),
-    openAdmin: (env) => service.openAdmin(env).catch(rethrowReadable),
+  const explained = (env: Environment) => (error: unknown) => {
+    throw explainStart(error, env);
   };
-}
-
-/**
- * A plain `Error` is one that the service throws on purpose while it starts (the port is in use), or
- * the system's (no permission): the operator needs its message and not its stack. Defects have classes
- * of their own, such as `TypeError`.
- */
-function rethrowReadable(error: unknown): never {
-  if (error instanceof Error && error.constructor === Error) throw new CliError(error.message);
-  throw error;
+  return {
+    runService: (env) => service.runService(env).catch(explained(env)),
+    openAdmin: (env) => service.openAdmin(env).catch(explained(env)),
+  };
 }

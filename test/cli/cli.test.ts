@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdir, readFile, stat } from 'node:fs/promises';
+import { mkdir, readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import * as berth from './berth.ts';
@@ -69,7 +69,7 @@ describe('the command line against the service', () => {
       '--name',
       'test',
       '--expires-in',
-      '1',
+      '1d',
     ];
     const minted = await berth.berth(service.env, args);
     assert.equal(minted.code, 0, minted.stderr);
@@ -88,6 +88,16 @@ describe('the command line against the service', () => {
     assert.deepEqual(JSON.parse(await readFile(path, 'utf8')), { url: service.url, token });
     assert.equal(await modeOf(path), 0o600);
     assert.equal(await modeOf(join(path, '..')), 0o700);
+  });
+
+  test('login says when the environment goes before it', async () => {
+    const args = ['login', '--url', service.url, '--token-stdin'];
+    const other = { ...env, BERTH_TOKEN: 'berth_other', BERTH_URL: 'http://127.0.0.1:65534' };
+    const { stderr } = await berth.succeed(other, args, token);
+    assert.match(stderr, /BERTH_URL is set[\s\S]*BERTH_TOKEN is set.*unset BERTH_TOKEN/);
+    assert.ok(!stderr.includes(token));
+    const same = { ...env, BERTH_TOKEN: token, BERTH_URL: `${service.url}/` };
+    assert.equal((await berth.succeed(same, args, token)).stderr, '');
   });
 
   test('a wrong token exits 3, and a login with it leaves the old one', async () => {
@@ -170,7 +180,9 @@ describe('the command line against the service', () => {
   test('key add saves a made key in a new file, and never over an old one', async () => {
     const path = join(env.HOME ?? '', 'made');
     const args = ['key', 'add', '0', '--output', path];
-    assert.match((await succeed(args)).stdout, /Log in with: ssh -i/);
+    const { stdout } = await succeed(args);
+    assert.match(stdout, /Log in with: ssh -i .*HostKeyAlias=.*accept-new/);
+    assert.doesNotMatch(stdout, /shown this once/);
     assert.equal(await modeOf(path), 0o600);
     const text = await readFile(path, 'utf8');
     const keys = await keyFingerprints();
@@ -289,10 +301,22 @@ describe('the command line against the service', () => {
   });
 
   test('instance delete ends it', async () => {
-    await succeed(['instance', 'delete', uuid]);
+    const deleted = await succeed(['instance', 'delete', uuid]);
+    assert.ok(
+      deleted.stdout.includes(`saved private key ${join(keysDirectory(), uuid)}-2 was deleted`),
+    );
+    const left = (await readdir(keysDirectory())).filter((name) => name.startsWith(uuid));
+    assert.deepEqual(left, []);
     const deadline = Date.now() + 30_000;
     while ((await berth.berth(env, ['instance', 'show', uuid])).code !== 4) {
       assert.ok(Date.now() < deadline, 'it is gone within 30 s');
     }
+  });
+
+  test('logout deletes the saved token, and only that of its service', async () => {
+    await fail(['logout', '--url', 'http://127.0.0.1:65534'], 1, /is for .* and not for/);
+    assert.match((await succeed(['logout', '--url', service.url])).stdout, /Logged out of/);
+    await fail(['instance', 'list', '--url', service.url], 3, /Not logged in/);
+    assert.match((await succeed(['logout'])).stdout, /No token is saved/);
   });
 });

@@ -5,8 +5,13 @@ import { ApiError, UnreachableError } from '../../src/api/client.ts';
 import { sshArguments } from '../../src/cli/commands/ssh.ts';
 import { CliError, explainFailure } from '../../src/cli/exit-codes.ts';
 import { poll } from '../../src/cli/instances.ts';
-import { integerBetween, parseLifetimeSeconds } from '../../src/cli/options.ts';
+import {
+  integerBetween,
+  parseLifetimeSeconds,
+  parseTokenLifetimeSeconds,
+} from '../../src/cli/options.ts';
 import { alignColumns, printable, readableTime, shellWord } from '../../src/cli/output.ts';
+import { explainStart } from '../../src/cli/start-failures.ts';
 import { processTerminal, type Terminal } from '../../src/cli/terminal.ts';
 import { AppError, notFound } from '../../src/domain/errors.ts';
 
@@ -17,6 +22,15 @@ test('lifetimes: units, and the bounds of the service', () => {
   }
   for (const text of ['', '59', '0d', '366d', '-5', '1.5h', '2 h', '2w', '1e9']) {
     assert.throws(() => parseLifetimeSeconds(text), { code: 'commander.invalidArgument' }, text);
+  }
+});
+
+test('the lifetime of a token has a unit, and may be longer', () => {
+  assert.equal(parseTokenLifetimeSeconds('2h'), 7200);
+  assert.equal(parseTokenLifetimeSeconds('90d'), 7_776_000);
+  assert.equal(parseTokenLifetimeSeconds('36500d'), 3_153_600_000);
+  for (const text of ['', '90', '0d', '36501d', '59s', '1w']) {
+    assert.throws(() => parseTokenLifetimeSeconds(text), /with a unit/, text);
   }
 });
 
@@ -69,6 +83,23 @@ test('every failure has its exit code', () => {
     [new Error('m'), 1],
   ];
   for (const [error, exitCode] of cases) assert.equal(explainFailure(error).exitCode, exitCode);
+});
+
+test('what stops the service from starting is told without a stack', () => {
+  const env = { BERTH_DATA: '/data/berth' };
+  const engineError = Object.assign(new TypeError('No bubblewrap.'), { name: 'EngineError' });
+  const denied = { errno: -13, code: 'EACCES', syscall: 'mkdir', path: '/data/berth' };
+  const cases: [unknown, string][] = [
+    [engineError, 'No bubblewrap.'],
+    [
+      Object.assign(new Error('EACCES: permission denied'), denied),
+      'The data folder /data/berth cannot be written (permission denied). Choose another with --data.',
+    ],
+  ];
+  for (const [error, text] of cases) {
+    assert.deepEqual(explainFailure(explainStart(error, env)), { exitCode: 1, text });
+  }
+  assert.match(explainFailure(explainStart(new TypeError('m'), env)).text ?? '', /defect/);
 });
 
 test('an expected failure has no stack trace, and an unreachable service a way out', () => {

@@ -27,6 +27,7 @@ const commands = [
   'admin token',
   'admin token create',
   'login',
+  'logout',
   'instance',
   'instance create',
   'instance list',
@@ -65,6 +66,9 @@ test('every usage error exits 2 and goes to stderr', async () => {
     'nonsense',
     'instance',
     'instance nonsense',
+    'nonsense --help',
+    'instance nonsense --help',
+    'help nonsense',
     'instance show',
     'instance show 0 1',
     'instance list --nonsense',
@@ -82,7 +86,8 @@ test('every usage error exits 2 and goes to stderr', async () => {
     'admin org create',
     'admin org create acme',
     'admin token create --org acme',
-    'admin token create --org acme --name n --expires-in 0',
+    'admin token create --org acme --name n --expires-in 0d',
+    'admin token create --org acme --name n --expires-in 90',
     'login --token berth_secret',
   ];
   const runs = lines.map(async (line) => {
@@ -118,6 +123,46 @@ test('an unreachable service exits 5, names the URL and says how to start one', 
     assert.ok(!stderr.includes('berth_none'));
   }
   await assert.rejects(stat(join(home.home, '.local/share/berth/keys/new')), { code: 'ENOENT' });
+});
+
+test('admin makes no data folder where there is none, except for an organization', async () => {
+  const data = join(home.home, 'mistyped');
+  const args = ['admin', 'token', 'create', '--org', 'acme', '--name', 'n'];
+  for (const [env, more] of [
+    [home.env, ['--data', data]],
+    [{ ...home.env, BERTH_DATA: data }, []],
+  ] as const) {
+    const { code, stderr } = await berth(env, [...args, ...more]);
+    assert.equal(code, 1);
+    assert.ok(stderr.includes(`There is no data folder ${data}.`), stderr);
+    assert.match(stderr, /--data or BERTH_DATA/);
+  }
+  await assert.rejects(stat(data), { code: 'ENOENT' });
+  const made = ['admin', 'org', 'create', 'acme', '--email', 'ops@acme.example', '--data', data];
+  assert.equal((await berth(home.env, made)).code, 0);
+  assert.equal((await berth(home.env, [...args, '--data', data])).code, 0);
+});
+
+test('a service that cannot start says why, and is no defect', async () => {
+  const file = join(home.home, 'a file');
+  await writeFile(file, '');
+  const cases: [string[], RegExp][] = [
+    [['--data', join(file, 'x')], /^berth: The data folder .*x cannot be (written|used) .*--data/],
+    [['--data', file], /^berth: The data folder .*file cannot be (written|used) .*--data/],
+  ];
+  for (const [args, message] of cases) {
+    const { code, stderr } = await berth(home.env, ['serve', ...args]);
+    assert.equal(code, 1, stderr);
+    assert.match(stderr, message);
+    assert.doesNotMatch(stderr, /defect|\n\s+at /);
+  }
+});
+
+test('a port that no client may use is named as the reason', async () => {
+  const env = { ...loggedIn, BERTH_URL: 'http://127.0.0.1:6000' };
+  const { code, stderr } = await berth(env, ['instance', 'list']);
+  assert.equal(code, 5);
+  assert.match(stderr, /port is one that no HTTP client may use/);
 });
 
 test('a login that fails saves nothing, and the token is not repeated', async () => {

@@ -1,5 +1,8 @@
+import { stat } from 'node:fs/promises';
 import type { Command } from 'commander';
-import { integerBetween } from '../options.ts';
+import { dataFolder } from '../config-file.ts';
+import { CliError } from '../exit-codes.ts';
+import { parseTokenLifetimeSeconds } from '../options.ts';
 import { printJson, printLine } from '../output.ts';
 import { type Admin, loadService } from '../service.ts';
 import type { Terminal } from '../terminal.ts';
@@ -23,12 +26,9 @@ interface TokenFlags extends AdminFlags {
 const examples = `
 Examples:
   $ berth admin org create acme --email ops@acme.example
-  $ berth admin token create --org acme --name laptop --expires-in 90
+  $ berth admin token create --org acme --name laptop --expires-in 90d
 
 These work directly on the data folder (--data or BERTH_DATA), whether the service runs or not.`;
-
-const longestDays = 36_500;
-const dayMs = 86_400_000;
 
 export function addAdminCommands(program: Command, terminal: Terminal): void {
   const admin = program
@@ -50,7 +50,11 @@ export function addAdminCommands(program: Command, terminal: Terminal): void {
     .description('make a token and print it, this once')
     .requiredOption('--org <name>', 'the organization that it acts for')
     .requiredOption('--name <name>', 'what to call it')
-    .option('--expires-in <days>', 'when it ends (default: never)', integerBetween(1, longestDays))
+    .option(
+      '--expires-in <time>',
+      'end it after 15m, 2h or 30d (default: never)',
+      parseTokenLifetimeSeconds,
+    )
     .addHelpText('after', examples)
     .action((flags: TokenFlags) => createToken(terminal, flags));
 }
@@ -74,8 +78,10 @@ async function createOrganization(
 }
 
 async function createToken(terminal: Terminal, flags: TokenFlags): Promise<void> {
-  const days = flags.expiresIn;
-  const expiry = days === undefined ? {} : { expiresAt: new Date(terminal.now() + days * dayMs) };
+  const { expiresIn } = flags;
+  const expiry =
+    expiresIn === undefined ? {} : { expiresAt: new Date(terminal.now() + expiresIn * 1000) };
+  await requireDataFolder(terminal, flags);
   const made = await withAdmin(terminal, flags, (admin) =>
     admin.createToken({ organization: flags.org, name: flags.name, ...expiry }),
   );
@@ -83,16 +89,31 @@ async function createToken(terminal: Terminal, flags: TokenFlags): Promise<void>
   else printLine(terminal, made.token);
 }
 
+/** Opening the data makes the folder; where there is none, a wrong one was named, or none at all. */
+async function requireDataFolder(terminal: Terminal, flags: AdminFlags): Promise<void> {
+  const settings = settingsOf(terminal, flags);
+  const path = dataFolder(settings);
+  // A database elsewhere needs no folder of this machine.
+  if (settings.BERTH_DATABASE_URL || (await stat(path).catch(() => undefined))?.isDirectory()) {
+    return;
+  }
+  throw new CliError(
+    `There is no data folder ${path}. Name the one of the service with --data or BERTH_DATA, or make the first organization in it with: berth admin org create`,
+  );
+}
+
+const settingsOf = (terminal: Terminal, { data }: AdminFlags) => ({
+  ...terminal.env,
+  ...overrides({ ...(data && { data }) }),
+});
+
 async function withAdmin<T>(
   terminal: Terminal,
   flags: AdminFlags,
   work: (admin: Admin) => Promise<T>,
 ): Promise<T> {
   const { openAdmin } = await loadService();
-  const admin = await openAdmin({
-    ...terminal.env,
-    ...overrides({ ...(flags.data && { data: flags.data }) }),
-  });
+  const admin = await openAdmin(settingsOf(terminal, flags));
   try {
     return await work(admin);
   } finally {

@@ -1,8 +1,10 @@
 import type { Command } from 'commander';
 import type { Client } from '../../api/client.ts';
 import type { Instance } from '../../api/instances.ts';
+import { keysDirectory } from '../config-file.ts';
 import { connect } from '../context.ts';
 import { findInstance, untilRunning, untilStopped, waitForStatus } from '../instances.ts';
+import { removeSavedKeys } from '../key-files.ts';
 import { type ClientFlags, withClientFlags } from '../options.ts';
 import { printJson, printLine, printTable, readableTime } from '../output.ts';
 import type { Terminal } from '../terminal.ts';
@@ -35,7 +37,7 @@ export function addInstanceCommands(program: Command, terminal: Terminal): void 
     .addHelpText('after', '\nExample:\n  $ berth instance show 0')
     .action((reference: string, flags: ClientFlags) => show(terminal, reference, flags));
   withClientFlags(instance.command('delete <instance>'))
-    .description('delete an instance and its disk; its snapshots stay')
+    .description('delete an instance, its disk and the keys saved for it; its snapshots stay')
     .addHelpText('after', '\nExample:\n  $ berth instance delete 0')
     .action((reference: string, flags: ClientFlags) => remove(terminal, reference, flags));
   withClientFlags(instance.command('start <instance>'))
@@ -103,8 +105,11 @@ async function remove(terminal: Terminal, reference: string, flags: ClientFlags)
   const client = await connect(terminal, flags);
   const { uuid } = await findInstance(client, reference);
   const answer = await client.deleteInstance(uuid);
-  if (flags.json) printJson(terminal, answer);
-  else printLine(terminal, answer.message);
+  // They open nothing any more: what they opened is being deleted.
+  const removed = await removeSavedKeys(keysDirectory(terminal.env), uuid);
+  if (flags.json) return printJson(terminal, { ...answer, removed_key_files: removed });
+  printLine(terminal, answer.message);
+  for (const path of removed) printLine(terminal, `Its saved private key ${path} was deleted.`);
 }
 
 async function start(terminal: Terminal, reference: string, flags: WaitFlags): Promise<void> {

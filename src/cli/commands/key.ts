@@ -4,7 +4,7 @@ import type { AddKeyRequest, AddKeyResponse, InstanceKey } from '../../api/insta
 import type { Instance } from '../../api/instances.ts';
 import { keysDirectory } from '../config-file.ts';
 import { connect } from '../context.ts';
-import { addGeneratedKey } from '../generated-keys.ts';
+import { addGeneratedKey, savedKeyLines } from '../generated-keys.ts';
 import { readPublicKey } from '../input.ts';
 import { findInstance } from '../instances.ts';
 import { type KeyAnswer, type KeyAnswerFlags, printKeyAnswer } from '../key-answers.ts';
@@ -111,18 +111,28 @@ async function reserve(
 function report(
   terminal: Terminal,
   flags: AddFlags,
-  { ip, port }: Instance,
+  instance: Instance,
   added: KeyAnswer<AddKeyResponse>,
 ): void {
-  const { answer, keyFile } = added;
-  const where =
-    keyFile === undefined
-      ? []
-      : [
-          `The private key is in ${keyFile}`,
-          `Log in with: ssh -i ${shellWord(keyFile)} -p ${port} ubuntu@${ip}`,
-        ];
-  printKeyAnswer(terminal, flags, added, [answer.message, ...where]);
+  printKeyAnswer(terminal, flags, added, linesOf(flags, instance, added));
+}
+
+function linesOf(
+  flags: AddFlags,
+  instance: Instance,
+  { answer, keyFile }: KeyAnswer<AddKeyResponse>,
+): [string, ...string[]] {
+  if (keyFile === undefined) return [answer.message];
+  const lines = savedKeyLines(answer.key, keyFile, instance.id);
+  const isSaved = flags.output === undefined;
+  const command = isSaved ? `berth ssh ${instance.id}` : sshLine(instance, keyFile);
+  return [...lines, `Log in with: ${command}`];
+}
+
+/** To paste: it asks nothing at the first login, and a later instance on the same port is no alarm. */
+function sshLine({ ip, port, uuid }: Instance, keyFile: string): string {
+  const options = `-o IdentitiesOnly=yes -o HostKeyAlias=${uuid} -o StrictHostKeyChecking=accept-new`;
+  return `ssh -i ${shellWord(keyFile)} ${options} -p ${port} ubuntu@${ip}`;
 }
 
 async function list(terminal: Terminal, reference: string, flags: ClientFlags): Promise<void> {

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
-import { saveLogin } from '../config-file.ts';
-import { clientFor, findEndpoint } from '../context.ts';
+import { type SavedLogin, saveLogin } from '../config-file.ts';
+import { clientFor, findEndpoint, sameUrl } from '../context.ts';
 import { CliError, exitCodes } from '../exit-codes.ts';
 import { readAll } from '../input.ts';
 import { type ClientFlags, withClientFlags } from '../options.ts';
@@ -35,6 +35,7 @@ async function login(terminal: Terminal, flags: LoginFlags): Promise<void> {
   const account = await clientFor(url, token).validateToken();
   warnOfPlainHttp(terminal, url);
   const path = await saveLogin(terminal.env, { url, token });
+  warnOfEnvironment(terminal, { url, token });
   if (flags.json) printJson(terminal, account);
   else {
     const who = `${account.email} (${account.org_name})`;
@@ -50,6 +51,21 @@ async function readToken(terminal: Terminal, flags: LoginFlags, url: string): Pr
     'There is no terminal to ask for the token: give it with --token-stdin or in BERTH_TOKEN.',
     exitCodes.usage,
   );
+}
+
+/** What is set in the environment goes before what was just saved: the next command would surprise. */
+function warnOfEnvironment(terminal: Terminal, { url, token }: SavedLogin): void {
+  const { BERTH_URL, BERTH_TOKEN } = terminal.env;
+  const others = [
+    ...(BERTH_URL && !sameUrl(BERTH_URL, url) ? ['BERTH_URL'] : []),
+    ...(BERTH_TOKEN && BERTH_TOKEN !== token ? ['BERTH_TOKEN'] : []),
+  ];
+  for (const name of others) {
+    printNote(
+      terminal,
+      `Warning: ${name} is set to something else, which goes before this login. To use the login: unset ${name}`,
+    );
+  }
 }
 
 function warnOfPlainHttp(terminal: Terminal, url: string): void {

@@ -8,7 +8,7 @@ import type { Instance } from '../../api/instances.ts';
 import { keysDirectory } from '../config-file.ts';
 import { connect } from '../context.ts';
 import { CliError } from '../exit-codes.ts';
-import { addGeneratedKey } from '../generated-keys.ts';
+import { addGeneratedKey, savedKeyLines } from '../generated-keys.ts';
 import { findInstance } from '../instances.ts';
 import { findSavedKeys, reserveSavedKey } from '../key-files.ts';
 import { printNote } from '../output.ts';
@@ -75,7 +75,7 @@ async function findOrAddKey(
   }
   const file = await reserveSavedKey(directory, instance.uuid);
   const answer = await addGeneratedKey(client, instance.uuid, {}, file);
-  printNote(terminal, `${answer.message} The private key is in ${file.path}`);
+  printNote(terminal, savedKeyLines(answer.key, file.path, instance.id).join(' '));
   return file.path;
 }
 
