@@ -18,6 +18,12 @@
  * the line of this very request, sent again.
  */
 
+import {
+  accessEnd,
+  indexOutsideQuotes,
+  isForSigner,
+  isUnderstood,
+} from './authorized-key-options.ts';
 import { fingerprintOf, KEY_TYPE_NAMES, type SshPublicKey, splitBlob } from './ssh-public-key.ts';
 
 /** A public key as it is to stand in `authorized_keys` (sshd(8), AUTHORIZED_KEYS FILE FORMAT). */
@@ -121,11 +127,12 @@ export function revokeKey(file: Buffer, match: KeyMatch): { file: Buffer; remove
   return { file: Buffer.concat([...kept, file.subarray(offset)]), removed: spans.length };
 }
 
-/** Every line that carries a key, `cert-authority` lines included, in the order of the file. */
+/** Every line that `revokeKey` by key would take out, in the order of the file: no `cert-authority` lines. */
 export function listKeys(file: Buffer): AuthorizedLine[] {
   return linesOf(file).flatMap((span) => {
     const found = parseLine(file.subarray(span.start, span.end));
-    return found === undefined ? [] : [describeLine(found, lineText(file, span))];
+    if (found === undefined || isForSigner(found.options)) return [];
+    return [describeLine(found, lineText(file, span))];
   });
 }
 
@@ -172,54 +179,13 @@ function formatLine({ publicKey, expiresAt }: AuthorizedKey): string {
 }
 
 function gives(options: string, expiresAt: Date | undefined, now: Date): boolean {
-  if (isForSigner(options)) return false;
+  if (isForSigner(options) || !isUnderstood(options)) return false;
   const end = accessEnd(options);
   if (expiresAt === undefined) return end === Number.POSITIVE_INFINITY;
   const lifetimeMs = Math.max(0, expiresAt.getTime() - now.getTime());
   const toleranceMs = Math.min(RETRY_TOLERANCE_MS, lifetimeMs * RETRY_TOLERANCE_SHARE);
   const wantedEnd = Math.floor(expiresAt.getTime() / 1000) * 1000;
   return end >= wantedEnd - toleranceMs;
-}
-
-/** With this option the line trusts certificates which that key signed, and not the key itself. */
-function isForSigner(options: string): boolean {
-  return splitOptions(options).some(({ name }) => name === 'cert-authority');
-}
-
-/** Until when sshd honours the line, in ms since the epoch: the earliest `expiry-time`; never, when one is bad. */
-function accessEnd(options: string): number {
-  return splitOptions(options)
-    .filter(({ name }) => name === 'expiry-time')
-    .reduce((end, { value }) => Math.min(end, parseExpiry(value)), Number.POSITIVE_INFINITY);
-}
-
-/**
- * A quoted `YYYYMMDD[HHMM[SS]]`, in the server's local time, or in UTC with `Z` (or `UTC`) behind it;
- * parse_absolute_time in OpenSSH. The result is in ms since the epoch; -Infinity when sshd could not read it.
- */
-function parseExpiry(value: string): number {
-  const match = /^"(\d{4})(\d\d)(\d\d)(?:(\d\d)(\d\d)(\d\d)?)?(Z|UTC)?"$/i.exec(value);
-  if (match === null) return Number.NEGATIVE_INFINITY;
-  const [year = 0, month = 0, day = 0, hour = 0, minute = 0, second = 0] = match
-    .slice(1, 7)
-    .map((digits) => Number(digits ?? 0));
-  const isDate = year >= 1970 && month >= 1 && month <= 12 && day >= 1 && day <= 31;
-  if (!isDate || hour > 23 || minute > 59 || second > 61) return Number.NEGATIVE_INFINITY;
-  const parts = [year, month - 1, day, hour, minute, second] as const;
-  return match[7] === undefined ? new Date(...parts).getTime() : Date.UTC(...parts);
-}
-
-/** In order; the value is raw, quotes and all, and empty for a flag. sshd ignores the case of names. */
-function splitOptions(options: string): { name: string; value: string }[] {
-  const found: { name: string; value: string }[] = [];
-  for (let start = 0; start < options.length; ) {
-    const end = indexOutsideQuotes(options, start, ',');
-    const [name = ''] = options.slice(start, end).split('=', 1);
-    const value = options.slice(start + name.length + 1, end);
-    found.push({ name: name.toLowerCase(), value });
-    start = end + 1;
-  }
-  return found;
 }
 
 /** Undefined for a line that carries no key: empty, a comment, or not to be read by sshd. */
@@ -250,19 +216,6 @@ function skipBlanks(text: string, from: number): number {
   let index = from;
   while (text[index] === ' ' || text[index] === '\t') index += 1;
   return index;
-}
-
-/** Where the first of these characters stands outside double quotes; the text's length when none does. */
-function indexOutsideQuotes(text: string, from: number, characters: string): number {
-  let quoted = false;
-  let index = from;
-  for (; index < text.length; index += 1) {
-    const character = text.charAt(index);
-    if (character === '\\' && text[index + 1] === '"') index += 1;
-    else if (character === '"') quoted = !quoted;
-    else if (!quoted && characters.includes(character)) break;
-  }
-  return Math.min(index, text.length);
 }
 
 function linesOf(file: Buffer): Span[] {

@@ -171,7 +171,9 @@ function settled(dataFolder: string): Promise<{ outside: number; within: number 
   const own = readlinkSync('/proc/self/ns/pid');
   return eventually('one idle instance', 5_000, () => {
     const found = sandboxProcesses(dataFolder);
-    const launchers = found.filter((entry) => entry.pidNamespace === own);
+    const launchers = found.filter(
+      (entry) => entry.pidNamespace === own && entry.command.includes(dataFolder),
+    );
     const servers = found.filter((entry) => entry.command.startsWith('sshd'));
     const [[launcher, ...doubled], [server, ...sessions]] = [launchers, servers];
     if (launcher === undefined || server === undefined) return undefined;

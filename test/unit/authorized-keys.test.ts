@@ -67,6 +67,9 @@ describe('authorizeKey', () => {
     `  #${KEY}`,
     `cert-authority ${KEY}`,
     `no-pty,CERT-Authority ${KEY}`,
+    ...['no-such-option', 'restrict="x"', 'command=x', 'pty,', 'from="a",from="b"'].map(
+      (options) => `${options} ${KEY}`,
+    ),
     `command="unfinished ${KEY}`,
     `command="a b" c ${KEY}`,
     `ssh-rsa ${BASE64}`,

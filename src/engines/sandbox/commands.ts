@@ -2,6 +2,7 @@
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
+import { progressOf } from './processes.ts';
 
 /** A user of the host, by number. */
 export interface Identity {
@@ -14,6 +15,8 @@ export interface CommandOptions {
   readonly identity?: Identity | undefined;
   readonly directory?: string;
   readonly timeoutMs: number;
+  /** End it when it does nothing for so long. */
+  readonly stallMs?: number | undefined;
 }
 
 export interface CommandResult {
@@ -21,6 +24,8 @@ export interface CommandResult {
   readonly code: number | null;
   readonly stdout: string;
   readonly stderr: string;
+  /** It was ended because it stood still. */
+  readonly stalled: boolean;
 }
 
 /** The service's own environment holds its secrets, so nothing that is started here gets it. */
@@ -33,6 +38,7 @@ export const CLEAN_ENVIRONMENT = {
 const TOOL_DIRECTORIES = CLEAN_ENVIRONMENT.PATH.split(':').map((path) => path.replace(/\/$/, ''));
 const OUTPUT_LIMIT_BYTES = 16_384;
 const LATE_OUTPUT_MS = 500;
+const PROGRESS_INTERVAL_MS = 500;
 
 /** Absolute path of a program, because sshd insists on one; undefined when the host does not have it. */
 export function findTool(name: string): string | undefined {
@@ -72,18 +78,42 @@ export function runCommand(
     const stdout = collect(child.stdout);
     const stderr = collect(child.stderr);
     const timer = setTimeout(() => killGroup(child), options.timeoutMs);
+    const watch = options.stallMs === undefined ? undefined : watchProgress(child, options.stallMs);
     child.once('error', (error) => {
       clearTimeout(timer);
-      resolve({ code: null, stdout: '', stderr: error.message });
+      watch?.end();
+      resolve({ code: null, stdout: '', stderr: error.message, stalled: false });
     });
     child.once('exit', (code) => {
       clearTimeout(timer);
+      const stalled = watch?.end() ?? false;
       // "close" is not waited for alone: it does not come while a grandchild holds the pipes.
-      const finish = (): void => resolve({ code, stdout: stdout(), stderr: stderr() });
+      const finish = (): void => resolve({ code, stdout: stdout(), stderr: stderr(), stalled });
       child.once('close', finish);
       setTimeout(finish, LATE_OUTPUT_MS).unref();
     });
   });
+}
+
+/** Ends a process that stands still; `end` ends the watch and says whether it came to that. */
+function watchProgress(child: ChildProcess, stallMs: number): { end: () => boolean } {
+  let last = '';
+  let movedAt = performance.now();
+  let stalled = false;
+  const timer = setInterval(() => {
+    const progress = progressOf(child.pid ?? 0);
+    if (progress !== last) movedAt = performance.now();
+    last = progress;
+    if (stalled || performance.now() - movedAt < stallMs) return;
+    stalled = true;
+    killGroup(child);
+  }, PROGRESS_INTERVAL_MS);
+  return {
+    end: () => {
+      clearInterval(timer);
+      return stalled;
+    },
+  };
 }
 
 /** Only while the child is there: once it was reaped, its number may be somebody else's. */

@@ -19,12 +19,20 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type CommandResult, dyingWithParent, runCommand } from './commands.ts';
-import { requireSuccess } from './failures.ts';
+import { EngineError } from '../engine.ts';
+import {
+  type CommandOptions,
+  type CommandResult,
+  dyingWithParent,
+  runCommand,
+} from './commands.ts';
+import { NO_SPACE_SAID, requireSuccess } from './failures.ts';
 import type { Host } from './host.ts';
 import { isThere } from './layout.ts';
 
 const COPY_TIMEOUT_MS = 30 * 60_000;
+/** Longer than any storage that is worth its name takes for one call. */
+const PAUSED_STALL_MS = 20_000;
 const SYNC_TIMEOUT_MS = 5 * 60_000;
 const REMOVE_TIMEOUT_MS = 10 * 60_000;
 
@@ -64,6 +72,19 @@ const HOST_COPIES: readonly (readonly [path: string, source: string])[] = [
 
 const NAME_SERVICES =
   'passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n';
+
+const CLOSED_SAID = /Permission denied/;
+
+const COPY_PROBLEMS: readonly (readonly [said: RegExp, problem: string])[] = [
+  [
+    /File name too long/,
+    'The disk of the instance holds folders so deep in each other that their path exceeds 4,096 characters. Remove them (rm -r) inside the instance',
+  ],
+  [
+    CLOSED_SAID,
+    'The disk of the instance holds files that are closed to their owner. Open them (chmod -R u+rwX) inside the instance',
+  ],
+];
 
 /**
  * Fills a new, empty folder with the template. Each entry is given to the guest user as soon as it is made:
@@ -108,11 +129,38 @@ export async function makeDiskFolder(disk: string, host: Host): Promise<void> {
   await giveToGuest(disk, host);
 }
 
-/** Copies everything in one disk to an empty one; reflinks where the file system has them. */
-export async function copyDisk(from: string, to: string, host: Host): Promise<void> {
+/**
+ * Copies everything in one disk to an empty one; reflinks where the file system has them.
+ *
+ * @param options.paused the guest's processes stand still meanwhile, and so must not keep the copy waiting.
+ * @throws EngineError `guest_conflict` for what the guest put on its disk; `no_space`; `failed`.
+ */
+export async function copyDisk(
+  from: string,
+  to: string,
+  host: Host,
+  options: { readonly paused: boolean } = { paused: false },
+): Promise<void> {
   const args = ['-a', '--reflink=auto', '--', `${from}/.`, '.'];
-  const result = await runAsGuest('/bin/cp', args, to, COPY_TIMEOUT_MS, host);
+  const limits = {
+    timeoutMs: COPY_TIMEOUT_MS,
+    stallMs: options.paused ? PAUSED_STALL_MS : undefined,
+  };
+  const result = await runAsGuest('/bin/cp', args, to, limits, host);
+  if (result.code !== 0) refuseWhatGuestsDo(result, host);
   requireSuccess(result, 'The disk could not be copied.');
+}
+
+/** Says in a person's words what cp(1) stumbled over, where it is the guest who can mend it. */
+function refuseWhatGuestsDo({ stalled, stderr }: CommandResult, { pastFileModes }: Host): void {
+  // Past their modes, it is a folder of the host that is closed.
+  if (pastFileModes && CLOSED_SAID.test(stderr)) return;
+  const problem = stalled
+    ? 'Copying the disk stood still, as it does when a process of the instance holds leases on its files (fcntl F_SETLEASE). End that process'
+    : COPY_PROBLEMS.find(([said]) => said.test(stderr))?.[1];
+  if (problem === undefined || NO_SPACE_SAID.test(stderr)) return;
+  const message = `${problem}, then make a new snapshot.`;
+  throw new EngineError('guest_conflict', message, { detail: stderr });
 }
 
 /** Returns when everything under the disk would survive a loss of power. */
@@ -128,8 +176,9 @@ export async function syncDisk(disk: string, { users }: Host): Promise<void> {
 export async function removeTree(path: string, host: Host): Promise<void> {
   const disk = join(path, 'disk');
   if (await belongsToGuest(disk, host)) {
+    const limits = { timeoutMs: REMOVE_TIMEOUT_MS };
     const args = ['-rf', '--one-file-system', '--', 'etc', 'home', 'var', 'tmp'];
-    const result = await runAsGuest('/bin/rm', args, disk, REMOVE_TIMEOUT_MS, host);
+    const result = await runAsGuest('/bin/rm', args, disk, limits, host);
     requireSuccess(result, 'The disk could not be removed.');
     await rmdir(disk);
   }
@@ -145,7 +194,7 @@ function runAsGuest(
   file: string,
   args: readonly string[],
   directory: string,
-  timeoutMs: number,
+  limits: Pick<CommandOptions, 'timeoutMs' | 'stallMs'>,
   { users, tools, pastFileModes }: Host,
 ): Promise<CommandResult> {
   const elevated =
@@ -153,5 +202,5 @@ function runAsGuest(
       ? [tools.unshare, '--user', '--map-root-user', '--']
       : [];
   const [first = file, ...rest] = [...elevated, ...dyingWithParent(tools), file, ...args];
-  return runCommand(first, rest, { identity: users.dropTo, directory, timeoutMs });
+  return runCommand(first, rest, { identity: users.dropTo, directory, ...limits });
 }

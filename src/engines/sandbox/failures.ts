@@ -5,6 +5,9 @@ import type { CommandResult } from './commands.ts';
 
 const NO_SPACE = 'The disk of this host is full. Free some space, then try again.';
 
+/** How programs print a full disk. */
+export const NO_SPACE_SAID = /No space left on device|Disk quota exceeded/;
+
 /** The errno name of a failed system call; undefined for every other error. */
 export function codeOf(error: unknown): string | undefined {
   return error instanceof Error ? (error as NodeJS.ErrnoException).code : undefined;
@@ -24,7 +27,7 @@ export function asEngineError(error: unknown, message: string): EngineError {
 /** Throws unless the command ended well. */
 export function requireSuccess(result: CommandResult, message: string): void {
   if (result.code === 0) return;
-  if (/No space left on device|Disk quota exceeded/.test(result.stderr)) {
+  if (NO_SPACE_SAID.test(result.stderr)) {
     throw new EngineError('no_space', NO_SPACE, { detail: result.stderr });
   }
   const ending = result.code === null ? 'was ended by a signal or its deadline' : result.code;

@@ -32,6 +32,10 @@ export function describeProblem(
   error: unknown,
   name = `${parent.name}/${entry}`,
 ): EngineError {
+  if (codeOf(error) === 'EAGAIN') {
+    const remedy = 'End the process that holds it';
+    return guestConflict(name, 'is held by a lease of a process', remedy);
+  }
   if (error !== undefined && !GUEST_CODES.has(codeOf(error) ?? '')) {
     return asEngineError(error, 'The authorized_keys file of the instance could not be reached.');
   }
@@ -55,4 +59,15 @@ function unusualKind(stat: fs.Stats): string | undefined {
   if (stat.isSocket()) return 'a socket';
   if (stat.isCharacterDevice() || stat.isBlockDevice()) return 'a device';
   return undefined;
+}
+
+/** The same, for a disk that was copied with its obstacles and has no instance yet in which to remove them. */
+export function asSnapshotProblem(error: unknown): unknown {
+  if (!(error instanceof EngineError) || error.kind !== 'guest_conflict') return error;
+  const what = error.message.replace('then try again', 'then make a new snapshot of it');
+  return new EngineError(
+    'guest_conflict',
+    `No key can be added to what the snapshot holds. ${what}`,
+    { cause: error },
+  );
 }

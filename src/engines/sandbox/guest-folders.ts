@@ -11,6 +11,10 @@ import { describeProblem, guestConflict } from './guest-conflicts.ts';
 
 const { O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = fs.constants;
 const FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK;
+/** open(2): O_PATH, which Node does not name, opens whatever the file mode says. */
+const LOOK_FLAGS = 0o10000000 | O_DIRECTORY | O_NOFOLLOW;
+/** What a folder needs so that its owner, sshd among the owner's processes, gets through. */
+const PASSABLE = 0o700;
 
 /** What sshd does not accept on a folder or file that decides who logs in. */
 export const WRITABLE_BY_OTHERS = 0o022;
@@ -47,12 +51,42 @@ export class Walk {
 
   /** `~/.ssh` as sshd wants it; undefined when it is missing and not to be made. */
   openSoundKeyFolder(owner: Identity, options: { create: boolean }): Folder | undefined {
+    // Whoever closed one of them has locked itself out: a key in there would never be read.
+    this.mendFolder(this.root, 'home', owner);
+    const parent = this.openFolder(this.root, 'home', '/home');
+    if (parent !== undefined) {
+      makeSound(parent, owner);
+      this.mendFolder(parent, LOGIN_USER, owner);
+    }
     const home = this.openHome();
     makeSound(home, owner);
+    this.mendFolder(home, '.ssh', owner);
     const folder = this.openFolder(home, '.ssh', '~/.ssh');
     if (folder === undefined && options.create) return this.makeKeyFolder(home, owner);
     if (folder !== undefined) makeSound(folder, owner);
     return folder;
+  }
+
+  /** One of the disk's own folders, which its owner may pass through from now on. */
+  openPassable(entry: string, owner: Identity): Folder {
+    this.mendFolder(this.root, entry, owner);
+    const folder = this.openFolder(this.root, entry, `/${entry}`);
+    if (folder === undefined) throw new EngineError('failed', 'The disk is incomplete.');
+    return folder;
+  }
+
+  /** Opens a folder of the guest's to its owner, who may have closed it (chmod 000). */
+  private mendFolder(parent: Folder, entry: string, owner: Identity): void {
+    let descriptor: number;
+    try {
+      descriptor = this.keep(fs.openSync(within(parent, entry), LOOK_FLAGS));
+    } catch {
+      // Missing, or no folder: opening it for good says so.
+      return;
+    }
+    const { uid, mode } = fs.fstatSync(descriptor);
+    if (uid !== owner.uid || (mode & PASSABLE) === PASSABLE) return;
+    fs.chmodSync(`/proc/self/fd/${descriptor}`, (mode & 0o7777) | PASSABLE);
   }
 
   private openHome(): Folder {
@@ -75,7 +109,8 @@ export class Walk {
     return folder;
   }
 
-  private openFolder(parent: Folder, entry: string, name: string): Folder | undefined {
+  /** Undefined when there is none. */
+  openFolder(parent: Folder, entry: string, name: string): Folder | undefined {
     try {
       return { descriptor: this.keep(fs.openSync(within(parent, entry), FOLDER_FLAGS)), name };
     } catch (error) {
@@ -96,7 +131,7 @@ export class Walk {
 }
 
 /** A folder that this process just made as root is given to the guest. */
-function adopt(folder: Folder, owner: Identity): void {
+export function adopt(folder: Folder, owner: Identity): void {
   const { uid } = fs.fstatSync(folder.descriptor);
   if (uid === process.getuid?.() && uid !== owner.uid) {
     fs.fchownSync(folder.descriptor, owner.uid, owner.gid);
@@ -108,7 +143,7 @@ function adopt(folder: Folder, owner: Identity): void {
 function makeSound(folder: Folder, owner: Identity): void {
   const { uid, mode } = fs.fstatSync(folder.descriptor);
   requireOwner(uid, owner, folder.name);
-  const sound = (mode & 0o7777 & ~WRITABLE_BY_OTHERS) | 0o700;
+  const sound = (mode & 0o7777 & ~WRITABLE_BY_OTHERS) | PASSABLE;
   if (sound !== (mode & 0o7777)) fs.fchmodSync(folder.descriptor, sound);
 }
 

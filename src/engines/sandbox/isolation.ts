@@ -69,7 +69,7 @@ export interface IsolationOptions {
 export function isolated(options: IsolationOptions, command: readonly string[]): string[] {
   const { bwrap, instance } = options;
   return [
-    ...[bwrap, ...outerNamespaces(), ...hostFolders()],
+    ...[bwrap, '--unshare-user', '--uid', '1000', '--gid', '1000', ...hostFolders()],
     ...['--proc', '/proc', '--dev', '/dev', '--tmpfs', '/run'],
     // bwrap builds its new root on a folder of this name.
     ...['--dir', '/tmp'],
@@ -77,20 +77,14 @@ export function isolated(options: IsolationOptions, command: readonly string[]):
     ...(instance === undefined ? [] : instanceParts(instance)),
     ...['--remount-ro', '/', '--chdir', '/', '--'],
     ...[...dyingWithParent(options), '/bin/sh', '-c', INNER_SCRIPT, keyringFilter()],
-    ...[bwrap, '--seccomp', '3', ...innerArguments(options), '--', ...command],
+    ...[bwrap, '--seccomp', '3', ...innerArguments(options), '--'],
+    ...[...dyingWithParent(options), ...command],
   ];
 }
 
 /** How many processes below the outermost one the sandboxed command is. */
 export function countRounds(words: readonly string[], bwrap: string | undefined): number {
   return words.filter((word) => word === bwrap).length;
-}
-
-function outerNamespaces(): string[] {
-  return [
-    ...['--unshare-user', '--unshare-pid', '--unshare-ipc', '--as-pid-1'],
-    ...['--uid', '1000', '--gid', '1000'],
-  ];
 }
 
 function innerArguments(options: IsolationOptions): string[] {

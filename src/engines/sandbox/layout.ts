@@ -76,7 +76,13 @@ export async function openLayout(dataDirectory: string, users: Users): Promise<L
     for (const path of Object.values(layout)) await makeEngineFolder(path, users);
     return notice === undefined ? layout : { ...layout, notice };
   } catch (error) {
-    throw asEngineError(error, 'The data folder cannot be used for instances.');
+    const problem = asEngineError(error, '');
+    if (problem.kind !== 'failed') throw problem;
+    throw new EngineError(
+      'unavailable',
+      `The data folder ${dataDirectory} cannot be used for instances (${codeOf(error) ?? 'unknown error'}). Give it to the user of the service, or choose another one.`,
+      { cause: error },
+    );
   }
 }
 

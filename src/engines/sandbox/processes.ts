@@ -49,6 +49,17 @@ function isDead(stat: ProcessStat): boolean {
   return stat.state === 'X' || (stat.state === 'Z' && stat.threads <= 1);
 }
 
+const TICKS_A_STEP = 10;
+
+/** Differs from an earlier one when the process has read, written or computed (for a tenth of a second) since. */
+export function progressOf(pid: number): string {
+  const text = readProc(pid, 'stat') ?? '';
+  const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
+  // In steps, because the kernel counts a tick now and then even to a process that sleeps.
+  const cpuSteps = Math.floor((Number(fields[11]) + Number(fields[12])) / TICKS_A_STEP);
+  return `${cpuSteps} ${readProc(pid, 'io') ?? ''}`;
+}
+
 /** Every process number of the host. */
 export function listPids(): number[] {
   return readdirSync('/proc')
@@ -120,13 +131,14 @@ function listeningSockets(port: number): Set<string> {
   return new Set(found.map((row) => `socket:[${row[9]}]`));
 }
 
-/** Does one of these processes listen on the port? True as well where the system forbids us to look. */
-export function listensOn(port: number, pids: readonly number[]): boolean {
+/** Does one of these processes listen on the port? `hidden`: none is seen to, and not all may be looked at. */
+export function listensOn(port: number, pids: readonly number[]): 'yes' | 'no' | 'hidden' {
   const sockets = listeningSockets(port);
-  return pids.some((pid) => {
-    const files = openFiles(pid);
-    return files === 'forbidden' || files.some((link) => sockets.has(link));
-  });
+  const files = pids.map(openFiles);
+  if (files.some((links) => links !== 'forbidden' && links.some((link) => sockets.has(link)))) {
+    return 'yes';
+  }
+  return files.includes('forbidden') ? 'hidden' : 'no';
 }
 
 /** What a process has open; nothing while it is being set up or torn down. */

@@ -40,6 +40,7 @@ import {
 import { addKeyTo, readKeyFile, removeKeyFrom } from './authorized-keys-file.ts';
 import { BASE_TEMPLATE, copyDisk, removeTree, syncDisk } from './disk.ts';
 import { failingAs } from './failures.ts';
+import { asSnapshotProblem } from './guest-conflicts.ts';
 import { type Host, probeHost } from './host.ts';
 import { end, findRunning, firstProcessOf, type Running } from './launch.ts';
 import { entryPath, isThere, type Layout, listEntries, openLayout, takeAway } from './layout.ts';
@@ -146,10 +147,23 @@ export class SandboxEngine implements Engine {
       await this.provisioner.build(place, async (folder) => {
         const disk = await this.provisioner.addDisk(folder, source);
         await createIdentity(folder, this.host);
-        for (const key of keys) await addKeyTo(disk, this.host.users.guest, key, this.now());
+        await this.addFirstKeys(disk, source, keys);
         await syncDisk(disk, this.host);
       });
     });
+  }
+
+  private async addFirstKeys(
+    disk: string,
+    source: DiskSource,
+    keys: readonly AuthorizedKey[],
+  ): Promise<void> {
+    try {
+      for (const key of keys) await addKeyTo(disk, this.host.users.guest, key, this.now());
+    } catch (error) {
+      if (source.kind === 'snapshot') throw asSnapshotProblem(error);
+      throw error;
+    }
   }
 
   async start(machine: MachineSpec): Promise<Endpoint> {
@@ -224,12 +238,14 @@ export class SandboxEngine implements Engine {
   }
 
   private async copyAtRest(ref: EngineRef, to: string): Promise<void> {
-    const copy = (): Promise<void> => copyDisk(join(this.pathOf(ref), 'disk'), to, this.host);
+    const from = join(this.pathOf(ref), 'disk');
     const running = this.findAlive(ref);
-    if (running === undefined || running.unconfined) return copy();
+    if (running === undefined || running.unconfined) return copyDisk(from, to, this.host);
     const first = firstProcessOf(running);
     if (first === undefined) throw new EngineError('not_running', 'The instance is just stopping.');
-    await whilePaused(first.pid, this.host.users.dropTo, copy);
+    await whilePaused(first.pid, this.host.users.dropTo, () =>
+      copyDisk(from, to, this.host, { paused: true }),
+    );
   }
 
   async deleteSnapshot(snapshotRef: EngineRef): Promise<void> {

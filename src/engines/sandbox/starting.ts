@@ -1,13 +1,16 @@
 /** Brings the sshd of an instance up, or finds out why it does not come up. */
 
+import { join } from 'node:path';
 import { EngineError } from '../engine.ts';
 import type { Host } from './host.ts';
 import { diagnose, end, type LaunchRequest, launch, type Running } from './launch.ts';
+import { repairMountPoints } from './mount-points.ts';
 import { isPortFree, waitForBanner } from './network.ts';
 import { descendantsOf, isAlive, listensOn } from './processes.ts';
 import { writeSystemFiles } from './system-files.ts';
 
 const START_TIMEOUT_MS = 10_000;
+const BELIEVED_AFTER_MS = 1_000;
 
 /** @throws EngineError `port_taken`, `unavailable` or `failed`. */
 export async function startSshd(
@@ -16,6 +19,7 @@ export async function startSshd(
   options: { readonly allowUnconfinedShells: boolean },
 ): Promise<Running> {
   if (!(await isPortFree(request.endpoint))) throw portTaken(request.endpoint.port);
+  if (host.isolation) repairMountPoints(join(request.instance, 'disk'), host.users.guest);
   const { hostname } = request;
   await writeSystemFiles(request.instance, host, { ...options, hostname });
   return launch(request, host);
@@ -30,8 +34,9 @@ export async function waitUntilItAnswers(
   const { pid } = running.launcher;
   const answerer = {
     isAlive: () => isAlive(running.launcher),
-    isListening: () =>
+    isListening: believing(() =>
       listensOn(running.endpoint.port, [pid, ...descendantsOf(pid).map((stat) => stat.pid)]),
+    ),
   };
   const outcome = await waitForBanner(running.endpoint, answerer, START_TIMEOUT_MS);
   if (outcome === 'answered') return;
@@ -44,6 +49,21 @@ export async function waitUntilItAnswers(
   throw new EngineError('timeout', 'The instance did not answer on its SSH port in time.', {
     detail,
   });
+}
+
+/**
+ * Whose the listener is cannot be seen while a sandbox is being set up, and on some systems never. So what stays
+ * hidden counts after a while: an sshd that found its port taken has ended by then.
+ */
+function believing(look: () => 'yes' | 'no' | 'hidden'): () => boolean {
+  let hiddenSince: number | undefined;
+  return () => {
+    const found = look();
+    if (found !== 'hidden') hiddenSince = undefined;
+    else hiddenSince ??= performance.now();
+    const hiddenMs = hiddenSince === undefined ? 0 : performance.now() - hiddenSince;
+    return found === 'yes' || hiddenMs > BELIEVED_AFTER_MS;
+  };
 }
 
 function portTaken(port: number): EngineError {
