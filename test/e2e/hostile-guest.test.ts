@@ -84,7 +84,7 @@ const tricks: readonly (readonly [string, string])[] = [
   ['authorized_keys is a FIFO', `rm ${KEYS}; mkfifo ${KEYS}`],
   [
     'authorized_keys is a FIFO somebody writes to',
-    `rm ${KEYS}; mkfifo ${KEYS}; (yes > ${KEYS} &) 2>&-`,
+    `rm ${KEYS}; mkfifo ${KEYS}; (yes > ${KEYS} &) > /dev/null 2>&1 < /dev/null`,
   ],
   ['authorized_keys is a folder', `rm ${KEYS}; mkdir ${KEYS}`],
   ['authorized_keys is a folder with something in it', `rm ${KEYS}; mkdir -p ${KEYS}/a/b`],
