@@ -44,8 +44,7 @@ export function listFastPath(tokens: TokenService, snapshots: SnapshotService): 
       'x-request-id',
       randomUUID(),
     ]);
-    if (list.text === undefined) response.end(list.body);
-    else response.end(list.text, 'latin1');
+    response.end(list.body);
     return true;
   };
 }

@@ -22,16 +22,11 @@ import {
 } from './context.ts';
 import { enqueue, operationDeadlines } from './operations.ts';
 
-/** Above this, copying the body beside the headers costs more than a second buffer in the write. */
-const shortBytes = 16_384;
-
 const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
 /** The answer of the list, encoded: the bytes of a JSON array and their strong ETag (RFC 9110 section 8.8.3). */
 export interface EncodedList {
   readonly body: Buffer;
-  /** The same in Latin-1, where it is short: headers and body then leave in one write. */
-  readonly text: string | undefined;
   /** Bytes of the body, in digits. */
   readonly length: string;
   readonly etag: string;
@@ -193,7 +188,6 @@ function encode(rows: readonly SnapshotRow[]): EncodedList {
   const body = Buffer.from(JSON.stringify(views));
   return {
     body,
-    text: body.length <= shortBytes ? body.toString('latin1') : undefined,
     length: String(body.length),
     etag: `"${createHash('sha256').update(body).digest('base64url').slice(0, 22)}"`,
   };
