@@ -43,3 +43,12 @@ export async function withDeadline<T>(work: Promise<T>, timeoutMs: number): Prom
     clearTimeout(timer);
   }
 }
+
+/** An answer of the engine for a caller: in time, or an error that the caller may see. */
+export async function askEngine<T>(work: Promise<T>, timeoutMs: number): Promise<T> {
+  try {
+    return await withDeadline(work, timeoutMs);
+  } catch (error) {
+    throw explainEngineError(error);
+  }
+}

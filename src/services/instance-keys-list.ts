@@ -11,7 +11,7 @@ import {
   type ServiceContext,
   shorten,
 } from './context.ts';
-import { explainEngineError, withDeadline } from './engine-errors.ts';
+import { askEngine, explainEngineError } from './engine-errors.ts';
 import { inTurn } from './in-turn.ts';
 
 const turnPatienceMs = 8_000;
@@ -80,19 +80,14 @@ export class InstanceKeyListService {
 
   async #removeKey(instance: InstanceRow, publicKey: string): Promise<void> {
     const work = this.#context.engine.removeKey(instance.engine_ref, { kind: 'key', publicKey });
-    const removed = await withDeadline(work, engineDeadlineMs).catch((error: unknown) => {
-      throw explainEngineError(error);
-    });
+    const removed = await askEngine(work, engineDeadlineMs);
     if (removed === 0)
       throw conflict('The line changed at the same moment, so it was left alone. Try again.');
   }
 
   async #readLines(instance: InstanceRow): Promise<AuthorizedLine[]> {
     const work = this.#context.engine.readKeys(instance.engine_ref);
-    const text = await withDeadline(work, engineDeadlineMs).catch((error: unknown) => {
-      throw explainEngineError(error);
-    });
-    return listKeyLines(Buffer.from(text));
+    return listKeyLines(Buffer.from(await askEngine(work, engineDeadlineMs)));
   }
 }
 
