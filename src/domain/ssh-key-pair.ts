@@ -1,5 +1,5 @@
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
-import { parsePublicKey } from './ssh-public-key.ts';
+import { parsePublicKey, type SshPublicKey } from './ssh-public-key.ts';
 
 const KEY_TYPE = 'ssh-ed25519';
 const MAGIC = Buffer.from('openssh-key-v1\0');
@@ -8,18 +8,22 @@ const COLUMNS = 70;
 /** The private section is padded to this many bytes when it is not encrypted (PROTOCOL.key section 3). */
 const BLOCK_BYTES = 8;
 
+export interface SshKeyPair {
+  readonly publicKey: SshPublicKey;
+  readonly privateKey: string;
+}
+
 /**
- * Makes an Ed25519 key pair. `publicKey` is one line for `authorized_keys`, without a line ending;
- * `privateKey` is a file for `ssh -i`: OpenSSH's own format without a passphrase, ending in a newline.
+ * Makes an Ed25519 key pair. `privateKey` is a file for `ssh -i`: OpenSSH's own format without a passphrase, ending in a newline.
  *
  * @throws AppError `invalid_request` when the comment cannot stand in a public key line.
  */
-export function generateKeyPair(comment: string): { publicKey: string; privateKey: string } {
+export function generateKeyPair(comment: string): SshKeyPair {
   const { point, seed } = generateEd25519();
   const blob = Buffer.concat([sshString(KEY_TYPE), sshString(point)]);
   const publicKey = parsePublicKey(`${KEY_TYPE} ${blob.toString('base64')} ${comment}`);
   const privateSection = encodePrivateSection(point, seed, publicKey.comment);
-  return { publicKey: publicKey.line, privateKey: encodePrivateKey(blob, privateSection) };
+  return { publicKey, privateKey: encodePrivateKey(blob, privateSection) };
 }
 
 /** The 32 bytes of each half (RFC 8032 section 5.1.5), out of their RFC 8037 form. */

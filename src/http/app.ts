@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import Fastify, {
@@ -22,6 +21,7 @@ import { readBodies } from './body.ts';
 import { handleError, handleUnknownRoute } from './error-handler.ts';
 import { listFastPath } from './list-fast-path.ts';
 import { describeApi, showApi } from './openapi.ts';
+import { requestId, tokenPattern } from './request-id.ts';
 import { RouteTable } from './route-table.ts';
 import { instanceKeyRoutes } from './routes/instance-keys.ts';
 import { instanceRoutes } from './routes/instances.ts';
@@ -29,6 +29,7 @@ import { serviceRoutes } from './routes/service.ts';
 import { snapshotRoutes } from './routes/snapshots.ts';
 import { tokenRoutes } from './routes/tokens.ts';
 import { openServer, refuseUnparsed, refuseWithoutHost } from './server.ts';
+import { keepTickShapes } from './tick-shapes.ts';
 
 export interface AppDependencies {
   readonly tokens: TokenService;
@@ -42,11 +43,9 @@ export interface AppDependencies {
   readonly bodyLimitBytes: number;
 }
 
-const sanePattern = /^[A-Za-z0-9._:-]{1,128}$/;
-const tokenPattern = /berth_[0-9a-f]{16,}/gi;
-
 /** The HTTP side, whole, but not listening: tests inject requests into it. */
 export async function buildApp(deps: AppDependencies): Promise<FastifyInstance> {
+  keepTickShapes();
   const fastPath = listFastPath(deps.tokens, deps.snapshots);
   let closing = false;
   const app = Fastify({
@@ -96,13 +95,6 @@ async function registerRoutes(app: FastifyInstance, deps: AppDependencies): Prom
     });
     await showApi(docs);
   });
-}
-
-/** The caller's own id when it is a sane one, so that its logs and ours meet. */
-function requestId(request: IncomingMessage): string {
-  const given = request.headers['x-request-id'];
-  const sane = typeof given === 'string' && sanePattern.test(given) && !given.match(tokenPattern);
-  return sane ? given : randomUUID();
 }
 
 /** Reads that went well are too many to log; a query, or a token that strayed into a path, never is. */

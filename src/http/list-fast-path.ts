@@ -4,12 +4,12 @@
  * request is several times the cost of sending the bytes (`npm run bench` measures both). Whatever is not the plain
  * case (a condition, a body, a request id, a token not seen lately) goes the ordinary way, which answers the same.
  */
-import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { SnapshotService } from '../services/snapshots.ts';
 import type { TokenService } from '../services/tokens.ts';
 import { bearerToken } from './auth.ts';
 import { jsonType } from './error-handler.ts';
+import { newRequestId } from './request-id.ts';
 
 /** Headers that change nothing about the answer, as clients spell them. */
 const plainHeaders = new Set(
@@ -42,9 +42,10 @@ export function listFastPath(tokens: TokenService, snapshots: SnapshotService): 
       'etag',
       list.etag,
       'x-request-id',
-      randomUUID(),
+      newRequestId(),
     ]);
-    response.end(list.body);
+    if (list.short === undefined) response.end(list.body);
+    else response.end(list.short, 'latin1');
     return true;
   };
 }

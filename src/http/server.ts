@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto';
 import {
   createServer,
   type IncomingMessage,
@@ -8,6 +7,7 @@ import {
 } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { errorBody, frameworkErrorBody, jsonType } from './error-handler.ts';
+import { newRequestId } from './request-id.ts';
 
 /** Clients give up after 30 s; a request that trickles in must not hold a connection for longer. */
 const serverOptions = {
@@ -55,7 +55,7 @@ function refuse(response: ServerResponse, status: number): void {
   response.writeHead(status, {
     'content-type': jsonType,
     'content-length': Buffer.byteLength(body),
-    'x-request-id': randomUUID(),
+    'x-request-id': newRequestId(),
     connection: 'close',
   });
   response.end(body);
@@ -67,7 +67,7 @@ function writeRefusal(socket: Duplex, status: number, content: object): void {
     `HTTP/1.1 ${status} Refused`,
     `Content-Type: ${jsonType}`,
     `Content-Length: ${Buffer.byteLength(body)}`,
-    `X-Request-Id: ${randomUUID()}`,
+    `X-Request-Id: ${newRequestId()}`,
     ...(status === 405 ? ['Allow: GET, POST, DELETE'] : []),
     'Connection: close',
   ];

@@ -104,7 +104,7 @@ export class InstanceKeyService {
 
   async #addGenerated(toRequest: (key: SshPublicKey) => KeyRequest): Promise<AddedKey> {
     const pair = generateKeyPair('berth-generated');
-    const request = toRequest(parsePublicKey(pair.publicKey));
+    const request = toRequest(pair.publicKey);
     const { instance, key } = request;
     const id = newId();
     this.inFlight.add(id);

@@ -91,7 +91,7 @@ export class InstanceService {
     const gpuType = checkSizes(this.#options.catalog, input);
     const generated =
       input.publicKey === undefined ? generateKeyPair('berth-generated') : undefined;
-    const key = parsePublicKey(generated?.publicKey ?? input.publicKey ?? '');
+    const key = generated?.publicKey ?? parsePublicKey(input.publicKey ?? '');
     const keyId = newId();
     this.#options.keysInFlight.add(keyId);
     try {

@@ -2,7 +2,7 @@ import { timingSafeEqual } from 'node:crypto';
 import ssh2, { type ParsedKey } from 'ssh2';
 import { AppError } from '../domain/errors.ts';
 import { generateKeyPair } from '../domain/ssh-key-pair.ts';
-import { parsePublicKey, type SshPublicKey } from '../domain/ssh-public-key.ts';
+import type { SshPublicKey } from '../domain/ssh-public-key.ts';
 import { type Endpoint, LOGIN_USER } from '../engines/engine.ts';
 
 const probeTimeoutMs = 5000;
@@ -14,7 +14,7 @@ const probeTimeoutMs = 5000;
  * sshd does not answer.
  */
 export async function proveLogin(endpoint: Endpoint, key: SshPublicKey): Promise<void> {
-  const control = parsePublicKey(generateKeyPair('control').publicKey);
+  const control = generateKeyPair('control').publicKey;
   const accepted = await askServer(endpoint, [control, key]);
   if (accepted.has(control.base64)) {
     throw refused(
@@ -87,7 +87,7 @@ class AskingAgent extends ssh2.BaseAgent {
  * identity that it made serves to carry them.
  */
 function toIdentity(key: SshPublicKey): ParsedKey {
-  const carrier = ssh2.utils.parseKey(generateKeyPair('carrier').publicKey);
+  const carrier = ssh2.utils.parseKey(generateKeyPair('carrier').publicKey.line);
   if (carrier instanceof Error) throw carrier;
   return Object.create(carrier, {
     type: { value: key.type },

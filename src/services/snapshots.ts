@@ -22,11 +22,16 @@ import {
 } from './context.ts';
 import { enqueue, operationDeadlines } from './operations.ts';
 
+/** Node writes a string up to 16 KiB, its headers included, without a copy on the heap. */
+const shortLength = 12 * 1024;
+
 const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
 /** The answer of the list, encoded: the bytes of a JSON array and their strong ETag (RFC 9110 section 8.8.3). */
 export interface EncodedList {
   readonly body: Buffer;
+  /** The same as a string of one byte a character, when it is short: sent in one piece with its headers. */
+  readonly short?: string;
   /** Bytes of the body, in digits. */
   readonly length: string;
   readonly etag: string;
@@ -185,9 +190,12 @@ function encode(rows: readonly SnapshotRow[]): EncodedList {
     name: row.name,
     status: row.status,
   }));
-  const body = Buffer.from(JSON.stringify(views));
+  const text = JSON.stringify(views);
+  const body = Buffer.from(text);
+  const oneByteEach = body.length === text.length;
   return {
     body,
+    ...(oneByteEach && text.length <= shortLength && { short: text }),
     length: String(body.length),
     etag: `"${createHash('sha256').update(body).digest('base64url').slice(0, 22)}"`,
   };

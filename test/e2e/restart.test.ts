@@ -6,7 +6,7 @@ import { SMALL_INSTANCE } from '../support/client.ts';
 import { openHouse, WAY_UP } from '../support/house.ts';
 import { linesWith } from '../support/key-file.ts';
 import { makeKeyPair, publicHalf, saveKey } from '../support/keys.ts';
-import { livingSandboxes, sandboxProcesses } from '../support/processes.ts';
+import { endSandboxes, livingSandboxes, sandboxProcesses } from '../support/processes.ts';
 import { loginProblem, OpenSession, sshWell } from '../support/ssh.ts';
 import { eventuallyPasses, sleep } from '../support/waiting.ts';
 
@@ -72,7 +72,7 @@ test('with BERTH_SANDBOX_ON_EXIT=stop a stop ends every sandbox; a start mends i
 });
 
 test('a sandbox whose processes all died is noticed and restarted', { skip }, async () => {
-  for (const found of sandboxProcesses(service.dataFolder)) process.kill(found.pid, 'SIGKILL');
+  endSandboxes(service.dataFolder);
   await sleep(100);
   await eventuallyPasses(20_000, async () => {
     assert.equal(await loginProblem(main.login), undefined);

@@ -54,12 +54,12 @@ function field(text: string): Buffer {
 }
 
 const lines: readonly (readonly [string, () => string])[] = [
-  ['Ed25519', () => generateKeyPair('x').publicKey],
+  ['Ed25519', () => generateKeyPair('x').publicKey.line],
   ['RSA 2048', () => makeKey('rsa', '2048')],
   ['ECDSA P-256', () => makeKey('ecdsa', '256')],
   ['ECDSA P-384', () => makeKey('ecdsa', '384')],
   ['ECDSA P-521', () => makeKey('ecdsa', '521')],
-  ['a security key, Ed25519', () => securityKey(generateKeyPair('x').publicKey)],
+  ['a security key, Ed25519', () => securityKey(generateKeyPair('x').publicKey.line)],
   ['a security key, ECDSA', () => securityKey(readFileSync(join(folder, 'ecdsa-256.pub'), 'utf8'))],
 ];
 
@@ -74,7 +74,7 @@ for (const [name, make] of lines) {
 
 test('a key that sshd refuses is taken out again', async () => {
   const before = await shop.engine.readKeys(uuid);
-  const key = parsePublicKey(generateKeyPair('expired').publicKey);
+  const key = generateKeyPair('expired').publicKey;
   await shop.engine.addKey(uuid, { publicKey: key.line, expiresAt: new Date(Date.now() - 60_000) });
   await assert.rejects(proveLogin(endpoint, key), { kind: 'login_refused' });
   await shop.engine.removeKey(uuid, { kind: 'key', publicKey: key.line });
@@ -89,7 +89,7 @@ test('a server that accepts every key proves nothing', async () => {
   });
   await new Promise<void>((done) => server.listen(0, '127.0.0.1', () => done()));
   const { port } = server.address() as AddressInfo;
-  const key = parsePublicKey(generateKeyPair('any').publicKey);
+  const key = generateKeyPair('any').publicKey;
   await assert.rejects(proveLogin({ ip: '127.0.0.1', port }, key), {
     kind: 'login_refused',
     message: /any key/,
@@ -98,7 +98,7 @@ test('a server that accepts every key proves nothing', async () => {
 });
 
 test('a server that is not there is an error that says so, in time', async () => {
-  const key = parsePublicKey(generateKeyPair('nobody').publicKey);
+  const key = generateKeyPair('nobody').publicKey;
   await assert.rejects(proveLogin({ ip: '127.0.0.1', port: 9 }, key), {
     kind: 'login_refused',
     message: /did not answer/,

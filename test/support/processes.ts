@@ -69,7 +69,7 @@ export function livingSandboxes(dataFolder: string): Map<string, Set<string>> {
   return living;
 }
 
-/** Ends every sandbox of a data folder this test made. */
+/** Ends every sandbox of a data folder this test made. Killing one process may end the next before its turn. */
 export function endSandboxes(dataFolder: string): void {
   for (const found of sandboxProcesses(dataFolder)) {
     attempt(() => process.kill(found.pid, 'SIGKILL'), false);

@@ -6,8 +6,8 @@ import { generateKeyPair } from '../../src/domain/ssh-key-pair.ts';
 import { parsePublicKey } from '../../src/domain/ssh-public-key.ts';
 
 const NOW = new Date('2026-05-04T03:02:01.500Z');
-const KEY = generateKeyPair('berth').publicKey;
-const OTHER = generateKeyPair('other').publicKey;
+const KEY = generateKeyPair('berth').publicKey.line;
+const OTHER = generateKeyPair('other').publicKey.line;
 const { base64: BASE64, fingerprint: FINGERPRINT } = parsePublicKey(KEY);
 const BARE = `ssh-ed25519 ${BASE64}`;
 
