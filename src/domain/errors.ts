@@ -5,6 +5,8 @@ export type ErrorKind =
   | 'forbidden'
   | 'not_found'
   | 'conflict'
+  | 'idempotency_mismatch'
+  | 'rate_limited'
   | 'internal'
   | 'engine_error'
   | 'login_refused'

@@ -1,5 +1,6 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { AppError } from '../domain/errors.ts';
+import { allows, type RequiredScope } from '../domain/scopes.ts';
 import type { Actor } from '../services/context.ts';
 import type { TokenService } from '../services/tokens.ts';
 
@@ -11,6 +12,8 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     /** Answers without a token. */
     public?: boolean;
+    /** What the token must cover; a route that says nothing wants `admin`. */
+    scope?: RequiredScope;
   }
 }
 
@@ -23,7 +26,17 @@ export function requireToken(app: FastifyInstance, tokens: TokenService): void {
       bearerToken(request.headers.authorization),
       request.id,
     );
+    requireScope(request.actor, request.routeOptions.config.scope ?? 'admin');
   });
+}
+
+function requireScope(actor: Actor, required: RequiredScope): void {
+  if (allows(actor.scopes, required)) return;
+  const wanted = typeof required === 'string' ? required : required.join(' or ');
+  throw new AppError(
+    'forbidden',
+    `This token may not do that: it lacks the scope ${wanted}. Ask an owner of the organization for a token that has it.`,
+  );
 }
 
 /** The token of `Authorization: Bearer <token>` (RFC 6750 section 2.1); "" when there is none, which no token equals. */

@@ -9,6 +9,8 @@ const statuses: Readonly<Record<ErrorKind, number>> = {
   forbidden: 403,
   not_found: 404,
   conflict: 409,
+  idempotency_mismatch: 422,
+  rate_limited: 429,
   internal: 500,
   engine_error: 502,
   login_refused: 502,

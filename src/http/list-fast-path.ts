@@ -5,6 +5,7 @@
  * case (a condition, a body, a request id, a token not seen lately) goes the ordinary way, which answers the same.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { covers } from '../domain/scopes.ts';
 import type { SnapshotService } from '../services/snapshots.ts';
 import type { TokenService } from '../services/tokens.ts';
 import { bearerToken } from './auth.ts';
@@ -31,8 +32,9 @@ export function listFastPath(tokens: TokenService, snapshots: SnapshotService): 
     if (request.url !== '/v1/snapshots/list' || request.method !== 'GET') return false;
     const authorization = plainAuthorization(request.rawHeaders);
     if (authorization === undefined) return false;
-    const orgId = tokens.recognize(bearerToken(authorization));
-    const list = orgId === undefined ? undefined : snapshots.encodedNow(orgId);
+    const caller = tokens.recognize(bearerToken(authorization));
+    if (caller === undefined || !covers(caller.scopes, 'snapshots:read')) return false;
+    const list = snapshots.encodedNow(caller.orgId);
     if (!list) return false;
     response.writeHead(200, [
       'content-type',

@@ -1,6 +1,7 @@
 import { AppError, notFound } from '../domain/errors.ts';
 import { parseReference } from '../domain/ids.ts';
 import { type InstanceAction, judge } from '../domain/lifecycle.ts';
+import type { Scope } from '../domain/scopes.ts';
 import type { Engine } from '../engines/engine.ts';
 import type { Db, Store } from '../store/database.ts';
 import { findInstance } from '../store/instances.ts';
@@ -31,7 +32,7 @@ export interface Actor {
   readonly orgId: string;
   readonly orgName: string;
   readonly email: string;
-  readonly scopes: readonly string[];
+  readonly scopes: readonly Scope[];
   readonly requestId: string;
 }
 

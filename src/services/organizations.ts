@@ -10,7 +10,7 @@ import {
 } from '../store/organizations.ts';
 import { insertToken } from '../store/tokens.ts';
 import { shorten } from './context.ts';
-import { allScopes, requireTokenName } from './tokens.ts';
+import { requireTokenName } from './tokens.ts';
 
 export interface NewOrganization {
   readonly name: string;
@@ -79,7 +79,7 @@ export class OrganizationService {
     const secret = {
       hash: minted.hash,
       prefix: minted.prefix,
-      scopes: JSON.stringify(input.scopes ?? allScopes),
+      scopes: JSON.stringify(input.scopes ?? ['admin']),
     };
     const expiry = { expires_at: input.expiresAt?.getTime() ?? null, last_used_at: null };
     try {

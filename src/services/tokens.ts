@@ -1,5 +1,6 @@
 import { AppError, conflict, invalidRequest, notFound } from '../domain/errors.ts';
 import { hashToken, isTokenShaped, mintToken, newId } from '../domain/ids.ts';
+import { limitToRole } from '../domain/scopes.ts';
 import { isUniqueViolation } from '../store/errors.ts';
 import type { TokenRow } from '../store/schema.ts';
 import {
@@ -12,14 +13,14 @@ import {
 import { audit } from './audit.ts';
 import { type Actor, type ServiceContext, shorten } from './context.ts';
 
-/** Everything a caller of the API may do; a token may be given less. */
-export const allScopes = ['admin'] as const;
-
 const cacheMs = 1000;
 const cacheSize = 10_000;
 const touchEveryMs = 60_000;
 
-type CachedActor = { readonly actor: Omit<Actor, 'requestId'>; readonly until: number };
+/** Who is calling, whatever the request. */
+export type Caller = Omit<Actor, 'requestId'>;
+
+type CachedActor = { readonly actor: Caller; readonly until: number };
 
 /** Bearer tokens: who is calling, and the caller's own tokens. */
 export class TokenService {
@@ -41,13 +42,13 @@ export class TokenService {
     return { ...(await this.#lookUp(hash)), requestId };
   }
 
-  /** The organization of a token that was authenticated within the last second; undefined means: ask properly. */
-  recognize(token: string): string | undefined {
+  /** The caller, if the token was authenticated within the last second; undefined means: ask properly. */
+  recognize(token: string): Caller | undefined {
     const cached = this.#cache.get(hashToken(token));
-    return cached && cached.until > this.#context.now() ? cached.actor.orgId : undefined;
+    return cached && cached.until > this.#context.now() ? cached.actor : undefined;
   }
 
-  async #lookUp(hash: string): Promise<Omit<Actor, 'requestId'>> {
+  async #lookUp(hash: string): Promise<Caller> {
     const { store, now } = this.#context;
     const owner = await findTokenByHash(store.db, hash);
     if (!owner || (owner.expires_at !== null && owner.expires_at <= now())) throw unauthorized();
@@ -57,7 +58,7 @@ export class TokenService {
       orgId: owner.org_id,
       orgName: owner.org_name,
       email: owner.email,
-      scopes: JSON.parse(owner.scopes) as string[],
+      scopes: limitToRole(JSON.parse(owner.scopes) as string[], owner.role),
     };
     if (this.#cache.size >= cacheSize) this.#cache.clear();
     const until = Math.min(now() + cacheMs, owner.expires_at ?? Number.POSITIVE_INFINITY);

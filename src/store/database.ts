@@ -4,6 +4,7 @@ import { Kysely, sql } from 'kysely';
 import { type Migration, Migrator } from 'kysely/migration';
 import { explainStoreError, isStorageFull } from './errors.ts';
 import { createTables } from './migrations/0001-create-tables.ts';
+import { wholeContract } from './migrations/0002-whole-contract.ts';
 import { openReserve } from './reserve.ts';
 import type { Schema } from './schema.ts';
 import { openSqliteDialect, takeFileLock } from './sqlite.ts';
@@ -25,6 +26,7 @@ export interface Store {
 /** Forward only, in this order, never edited once released. */
 const migrations: Readonly<Record<string, Migration>> = {
   '0001-create-tables': createTables,
+  '0002-whole-contract': wholeContract,
 };
 
 const migrationWaitMs = 15_000;

@@ -1,5 +1,6 @@
 import type { Generated, Selectable } from 'kysely';
 import type { InstanceStatus, SnapshotStatus } from '../domain/lifecycle.ts';
+import type { Role } from '../domain/scopes.ts';
 
 /** Times are milliseconds since the Unix epoch, UTC. */
 export interface Schema {
@@ -11,6 +12,10 @@ export interface Schema {
   snapshots: SnapshotTable;
   operations: OperationTable;
   audit_log: AuditTable;
+  quotas: QuotaTable;
+  instance_ports: InstancePortTable;
+  keys: KeyTable;
+  kept_answers: KeptAnswerTable;
 }
 
 export interface OrganizationTable {
@@ -19,12 +24,17 @@ export interface OrganizationTable {
   /** The number that the next instance gets. */
   next_identifier: number;
   created_at: number;
+  /** Lines of its audit log that are in the chain, and the hash of the newest of them. */
+  audit_count: Generated<number>;
+  audit_head: Generated<string>;
 }
 
 export interface UserTable {
   id: string;
   org_id: string;
   email: string;
+  /** A membership: one person in two organizations is two rows. */
+  role: Generated<Role>;
   created_at: number;
 }
 
@@ -133,6 +143,52 @@ export interface AuditTable {
   action: string;
   subject: string;
   outcome: string;
+  /** Of this line and the one before it in the organization; null for lines from before there was a chain. */
+  hash: Generated<string | null>;
+}
+
+/** Null: no limit. */
+export interface QuotaTable {
+  org_id: string;
+  instances: number | null;
+  cpu_cores: number | null;
+  disk_gb: number | null;
+  snapshots: number | null;
+}
+
+export interface InstancePortTable {
+  /** Both the port inside the instance and the one on the host. */
+  port: number;
+  org_id: string;
+  instance_id: string;
+  created_at: number;
+}
+
+/** The organization's address book of keys; nothing attaches them by itself. */
+export interface KeyTable {
+  id: string;
+  org_id: string;
+  name: string;
+  public_key: string;
+  key_type: string;
+  fingerprint: string;
+  created_at: number;
+}
+
+/** The answer to a POST with an `Idempotency-Key`. */
+export interface KeptAnswerTable {
+  id: string;
+  org_id: string;
+  token_id: string;
+  /** SHA-256 of the key, and of method, path and body. */
+  key_hash: string;
+  request_hash: string;
+  /** The node that works on it. */
+  owner: string;
+  /** Null while in flight. */
+  sealed: string | null;
+  created_at: number;
+  expires_at: number;
 }
 
 export type InstanceRow = Selectable<InstanceTable>;
@@ -140,3 +196,9 @@ export type InstanceKeyRow = Selectable<InstanceKeyTable>;
 export type SnapshotRow = Selectable<SnapshotTable>;
 export type OperationRow = Selectable<OperationTable>;
 export type TokenRow = Selectable<TokenTable>;
+export type UserRow = Selectable<UserTable>;
+export type AuditRow = Selectable<AuditTable>;
+export type QuotaRow = Selectable<QuotaTable>;
+export type InstancePortRow = Selectable<InstancePortTable>;
+export type KeyRow = Selectable<KeyTable>;
+export type KeptAnswerRow = Selectable<KeptAnswerTable>;

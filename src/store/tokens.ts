@@ -1,4 +1,5 @@
 import type { Insertable } from 'kysely';
+import type { Role } from '../domain/scopes.ts';
 import type { Db } from './database.ts';
 import type { TokenRow, TokenTable } from './schema.ts';
 
@@ -10,6 +11,7 @@ export interface TokenOwner {
   readonly expires_at: number | null;
   readonly org_name: string;
   readonly email: string;
+  readonly role: Role;
 }
 
 /** The only look-up that knows no organization yet: the token tells it. */
@@ -27,6 +29,7 @@ export function findTokenByHash(db: Db, hash: string): Promise<TokenOwner | unde
       'tokens.expires_at as expires_at',
       'organizations.name as org_name',
       'users.email as email',
+      'users.role as role',
     ])
     .executeTakeFirst();
 }

@@ -17,7 +17,7 @@ export const instanceKeyRoutes =
   async (app) => {
     app.post(
       '/v1/instances/:id/add_key',
-      { config: { audit: 'key.add' }, schema: addKeyOperation },
+      { config: { audit: 'key.add', scope: 'keys:write' }, schema: addKeyOperation },
       async (request, reply) => {
         const added = await keys.add(actorOf(request), request.params.id, toInput(request.body));
         whenUndelivered(reply, added.takeBack);
@@ -26,14 +26,16 @@ export const instanceKeyRoutes =
       },
     );
 
-    app.get('/v1/instances/:id/keys', { schema: listKeysOperation }, async (request) =>
-      (await list.list(actorOf(request), request.params.id)).map(keyView),
+    app.get(
+      '/v1/instances/:id/keys',
+      { config: { scope: 'instances:read' }, schema: listKeysOperation },
+      async (request) => (await list.list(actorOf(request), request.params.id)).map(keyView),
     );
 
     // A fingerprint may hold a "/": the wildcard takes it whether or not the client encoded it.
     app.delete(
       '/v1/instances/:id/keys/*',
-      { config: { audit: 'key.remove' }, schema: removeKeyOperation },
+      { config: { audit: 'key.remove', scope: 'keys:write' }, schema: removeKeyOperation },
       async (request, reply) => {
         await list.remove(actorOf(request), request.params.id, request.params['*']);
         return reply.code(204).send(null);

@@ -19,7 +19,10 @@ export const instanceRoutes =
   async (app) => {
     app.post(
       '/v1/instances/create',
-      { config: { audit: 'instance.create' }, schema: createInstanceOperation },
+      {
+        config: { audit: 'instance.create', scope: 'instances:write' },
+        schema: createInstanceOperation,
+      },
       async (request, reply) => {
         const created = await instances.create(actorOf(request), toInput(request.body));
         whenUndelivered(reply, created.takeBack);
@@ -28,32 +31,47 @@ export const instanceRoutes =
       },
     );
 
-    app.get('/v1/instances/list', { schema: listInstancesOperation }, async (request) => {
-      const views = await instances.list(actorOf(request));
-      return Object.fromEntries(
-        views.map((view) => [String(view.row.identifier), instanceView(view)]),
-      );
-    });
+    app.get(
+      '/v1/instances/list',
+      { config: { scope: 'instances:read' }, schema: listInstancesOperation },
+      async (request) => {
+        const views = await instances.list(actorOf(request));
+        return Object.fromEntries(
+          views.map((view) => [String(view.row.identifier), instanceView(view)]),
+        );
+      },
+    );
 
-    app.get('/v1/instances/:id', { schema: getInstanceOperation }, async (request) =>
-      instanceView(await instances.get(actorOf(request), request.params.id)),
+    app.get(
+      '/v1/instances/:id',
+      { config: { scope: 'instances:read' }, schema: getInstanceOperation },
+      async (request) => instanceView(await instances.get(actorOf(request), request.params.id)),
     );
 
     app.post(
       '/v1/instances/:id/start',
-      { config: { audit: 'instance.start' }, schema: startInstanceOperation },
+      {
+        config: { audit: 'instance.start', scope: 'instances:write' },
+        schema: startInstanceOperation,
+      },
       async (request) => ({ message: await instances.start(actorOf(request), request.params.id) }),
     );
 
     app.post(
       '/v1/instances/:id/stop',
-      { config: { audit: 'instance.stop' }, schema: stopInstanceOperation },
+      {
+        config: { audit: 'instance.stop', scope: 'instances:write' },
+        schema: stopInstanceOperation,
+      },
       async (request) => ({ message: await instances.stop(actorOf(request), request.params.id) }),
     );
 
     app.post(
       '/v1/instances/:id/delete',
-      { config: { audit: 'instance.delete' }, schema: deleteInstanceOperation },
+      {
+        config: { audit: 'instance.delete', scope: 'instances:write' },
+        schema: deleteInstanceOperation,
+      },
       async (request) => ({ message: await instances.delete(actorOf(request), request.params.id) }),
     );
   };

@@ -13,27 +13,33 @@ import { actorOf } from '../auth.ts';
 export const tokenRoutes =
   (tokens: TokenService): FastifyPluginAsyncTypebox =>
   async (app) => {
-    app.get('/v1/auth/validate', { schema: validateTokenOperation }, async (request) => {
-      const { email, orgName } = actorOf(request);
-      return { valid: true, email, org_name: orgName };
-    });
+    app.get(
+      '/v1/auth/validate',
+      { config: { scope: 'any' }, schema: validateTokenOperation },
+      async (request) => {
+        const { email, orgName } = actorOf(request);
+        return { valid: true, email, org_name: orgName };
+      },
+    );
 
     app.post(
       '/v1/token/create',
-      { config: { audit: 'token.create' }, schema: createTokenOperation },
+      { config: { audit: 'token.create', scope: 'any' }, schema: createTokenOperation },
       async (request, reply) => {
         reply.header('cache-control', 'no-store');
         return { token: await tokens.create(actorOf(request), request.body.name) };
       },
     );
 
-    app.get('/v1/tokens', { schema: listTokensOperation }, async (request) =>
-      (await tokens.list(actorOf(request))).map(tokenView),
+    app.get(
+      '/v1/tokens',
+      { config: { scope: 'any' }, schema: listTokensOperation },
+      async (request) => (await tokens.list(actorOf(request))).map(tokenView),
     );
 
     app.delete(
       '/v1/token/delete',
-      { config: { audit: 'token.delete' }, schema: deleteTokenOperation },
+      { config: { audit: 'token.delete', scope: 'any' }, schema: deleteTokenOperation },
       async (request) => {
         await tokens.delete(actorOf(request), request.body.name);
         return { message: `The token "${request.body.name}" was deleted.` };
