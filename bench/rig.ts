@@ -76,12 +76,12 @@ async function addOrganization(
   const store = await openStore(`sqlite:${env.BERTH_DATA}/berth.db`);
   const name = `bench-${snapshots}`;
   try {
-    const { id } = await admin.createOrganization({ name, email: 'bench@localhost' });
+    const { id } = await admin.organizations.create({ name, email: 'bench@localhost' });
     await store.transaction(async (tx) => {
       for (let number = 0; number < snapshots; number++)
         await insertSnapshot(tx, snapshotRow(id, number));
     });
-    return (await admin.createToken({ organization: name, name })).token;
+    return (await admin.tokens.create({ organization: name, name })).token;
   } finally {
     await store.close();
     await admin.close();

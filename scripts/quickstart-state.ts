@@ -5,6 +5,8 @@ import { join } from 'node:path';
 export interface SavedState {
   readonly url: string;
   readonly token: string;
+  /** File of the certificate, when it is one that nobody else vouches for. */
+  readonly ca?: string | undefined;
   readonly instance?: string | undefined;
   /** The `ssh` line to paste. */
   readonly login?: string | undefined;
@@ -29,6 +31,7 @@ export function readSavedState(dataDir: string): SavedState | undefined {
 export function writeSavedState(dataDir: string, state: SavedState): void {
   const path = join(dataDir, fileName);
   const lines = [`BERTH_URL=${state.url}`, `BERTH_TOKEN=${state.token}`];
+  if (state.ca !== undefined) lines.push(`BERTH_CA='${state.ca}'`);
   if (state.instance !== undefined) lines.push(`BERTH_INSTANCE=${state.instance}`);
   if (state.login !== undefined) lines.push(`BERTH_LOGIN='${state.login}'`);
   writeFileSync(path, `${lines.join('\n')}\n`, { mode: 0o600 });

@@ -2,7 +2,9 @@
  * `npm run quickstart`: from a fresh checkout to a running service with an instance one can log in to.
  * The first run makes everything and does the main job in front of the reader; later runs just start.
  */
+import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
+import { getCACertificates, setDefaultCACertificates } from 'node:tls';
 import { parseArgs } from 'node:util';
 import { type Client, createClient } from '../src/api/client.ts';
 import type { Instance } from '../src/api/instances.ts';
@@ -19,6 +21,7 @@ const usage = `Usage: npm run quickstart -- [options]
   --data DIR     the data folder (also BERTH_DATA; default: .berth in the checkout)
   --host HOST    the address to listen on (also BERTH_HOST; default: 127.0.0.1)
   --port PORT    the port to listen on (also BERTH_PORT; default: 8080, or the next free one)
+  --tls-self-signed  answer HTTPS, with a certificate made for this machine (also BERTH_TLS_SELF_SIGNED=true)
   --help         this text
 `;
 
@@ -33,6 +36,7 @@ function readFlags() {
       data: { type: 'string' },
       host: { type: 'string' },
       port: { type: 'string' },
+      'tls-self-signed': { type: 'boolean' },
       help: { type: 'boolean', short: 'h', default: false },
     },
     allowNegative: true,
@@ -57,6 +61,7 @@ function environment(flags: Flags): Record<string, string | undefined> {
     ...(flags.data === undefined ? {} : { BERTH_DATA: fromCaller(flags.data) }),
     ...(flags.host === undefined ? {} : { BERTH_HOST: flags.host }),
     ...(flags.port === undefined ? {} : { BERTH_PORT: flags.port }),
+    ...(flags['tls-self-signed'] ? { BERTH_TLS_SELF_SIGNED: 'true' } : {}),
   };
 }
 
@@ -97,9 +102,11 @@ async function useService(
 ): Promise<number> {
   const { dataDir } = loadConfig(env);
   for (const notice of (await service.engine.health()).notices) say(`Note: ${notice}`);
+  const ca = service.tls?.files.certFile;
+  if (ca !== undefined) trust(ca);
   const saved = readSavedState(dataDir);
   const { instance, login } = saved ?? {};
-  const state = { ...(await account(env, service.url, saved)), instance, login };
+  const state = { ...(await account(env, service.url, saved)), ca, instance, login };
   writeSavedState(dataDir, state);
   const client = createClient({ baseUrl: state.url, token: state.token });
   let failed = 0;
@@ -115,6 +122,11 @@ async function useService(
   return 0;
 }
 
+/** The requests of this program go to the service of this program, whose certificate nobody else vouches for. */
+function trust(ca: string): void {
+  setDefaultCACertificates([...getCACertificates('default'), readFileSync(ca, 'utf8')]);
+}
+
 /** The organization and its token: those of the last time, or new ones. */
 async function account(
   env: Record<string, string | undefined>,
@@ -124,11 +136,11 @@ async function account(
   if (saved && (await isValid(url, saved.token))) return { url, token: saved.token };
   const admin = await openAdmin(env);
   try {
-    await admin
-      .createOrganization({ name: organization, email: 'you@localhost' })
+    await admin.organizations
+      .create({ name: organization, email: 'you@localhost' })
       .catch(() => undefined);
     const name = `quickstart ${new Date().toISOString().slice(0, 19)}Z`.replaceAll('T', ' ');
-    const { token } = await admin.createToken({ organization, name });
+    const { token } = await admin.tokens.create({ organization, name });
     say(`Made the organization "${organization}" and a token.`);
     return { url, token };
   } finally {
@@ -186,16 +198,18 @@ function paste(state: SavedState, dataDir: string): string {
     `  export BERTH_URL=${state.url}`,
     `  export BERTH_TOKEN=${state.token}`,
   ];
+  if (state.ca !== undefined) lines.push(`  export BERTH_CA=${state.ca}`);
+  const curl = state.ca === undefined ? 'curl' : 'curl --cacert "$BERTH_CA"';
   if (state.instance !== undefined) {
     lines.push(
       '',
       '  # add a key to the running instance: a new private key comes back, once',
-      `  curl -X POST -H "Authorization: Bearer $BERTH_TOKEN" $BERTH_URL/v1/instances/${state.instance}/add_key`,
+      `  ${curl} -X POST -H "Authorization: Bearer $BERTH_TOKEN" $BERTH_URL/v1/instances/${state.instance}/add_key`,
     );
   }
   lines.push(
     '  # list snapshots',
-    '  curl -H "Authorization: Bearer $BERTH_TOKEN" $BERTH_URL/v1/snapshots/list',
+    `  ${curl} -H "Authorization: Bearer $BERTH_TOKEN" $BERTH_URL/v1/snapshots/list`,
   );
   if (state.login) lines.push('  # log in', `  ${state.login}`);
   lines.push(

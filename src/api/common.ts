@@ -22,6 +22,10 @@ export const Message = Type.Object({
 });
 export type Message = Static<typeof Message>;
 
+/** A message, with an example of it. */
+export const messageLike = (message: string) =>
+  Type.Object(Message.properties, { examples: [{ message }] });
+
 /** `{id}` in a path: an instance's number in its organization, or its UUID. */
 export const InstanceParams = Type.Object({
   id: Type.String({
@@ -50,7 +54,7 @@ export const engineErrors = {
   504: 'engine_timeout: what runs the instance gave no answer in time. Nothing half-done is left behind.',
 } as const;
 
-type ErrorStatus = 400 | 401 | 404 | 409 | 413 | 415 | 500 | 502 | 503 | 504;
+type ErrorStatus = 400 | 401 | 403 | 404 | 409 | 413 | 415 | 500 | 502 | 503 | 504;
 type Errors = Partial<Record<ErrorStatus, string>>;
 
 const bodyErrors: Errors = {

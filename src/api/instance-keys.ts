@@ -69,6 +69,24 @@ export const AddKeyResponse = Type.Object(
 );
 export type AddKeyResponse = Static<typeof AddKeyResponse>;
 
+/** What a line of authorized_keys lets its key do; as in `domain/key-line-access.ts`. */
+export const KeyAccess = Type.Union(
+  [
+    Type.Literal('full', { description: 'It logs in.' }),
+    Type.Literal('limited', {
+      description: 'It logs in within limits, such as from=, command= or restrict.',
+    }),
+    Type.Literal('signer', {
+      description: 'cert-authority: it does not log in, but certificates that it signed do.',
+    }),
+    Type.Literal('expired', { description: 'Its expiry-time is over.' }),
+    Type.Literal('ignored', {
+      description: 'sshd passes over the line: an option it cannot read, or a DSA key.',
+    }),
+  ],
+  { description: 'What the line lets the key do. Left out when there is no line.' },
+);
+
 /** One key line of an instance. */
 export const InstanceKey = Type.Object({
   fingerprint: Type.String({ description: 'SHA256:..., as ssh-keygen -l prints it.' }),
@@ -89,6 +107,20 @@ export const InstanceKey = Type.Object({
     ],
     { description: 'Where the key comes from.' },
   ),
+  presence: Type.Optional(
+    Type.Union(
+      [
+        Type.Literal('present', { description: 'In the file, and Berth put it there.' }),
+        Type.Literal('missing', { description: 'Berth put it there, but its line is gone.' }),
+        Type.Literal('unknown', { description: 'In the file, but Berth did not put it there.' }),
+      ],
+      { description: 'Only with presence=true: how the file and the records agree.' },
+    ),
+  ),
+  access: Type.Optional(KeyAccess),
+  expires_at: Type.Optional(
+    Type.String({ description: 'RFC 3339; only with presence=true, from an expiry-time.' }),
+  ),
 });
 export type InstanceKey = Static<typeof InstanceKey>;
 
@@ -107,6 +139,16 @@ export const InstanceKeyList = Type.Array(InstanceKey, {
   ],
 });
 
+/** docs/decisions/0009-key-presence.md says why this has to be asked for. */
+export const ListKeysQuery = Type.Object({
+  presence: Type.Optional(
+    Type.Union([Type.Literal('true'), Type.Literal('false')], {
+      description:
+        'true: each item says its presence and access; keys that Berth put there and whose line is gone follow as "missing", and cert-authority lines are listed too. Default: false.',
+    }),
+  ),
+});
+
 export const RemoveKeyParams = Type.Object({
   id: InstanceParams.properties.id,
   '*': Type.String({
@@ -123,7 +165,7 @@ export const addKeyOperation = {
   operationId: 'addKey',
   summary: 'Add an SSH key to a running instance',
   description:
-    'Appends a public key to the authorized_keys of the login user "ubuntu". Keys that are there, whoever put them there, stay byte for byte; a key that is there already, whatever its comment, is a success that changes nothing. Without "public_key" an Ed25519 pair is generated and its private half is returned, once: it is never stored and never logged. The body is optional. Repeating a request that sent a public key does no harm.',
+    'Appends a public key to the authorized_keys of the login user "ubuntu". Keys that are there, whoever put them there, stay byte for byte; a key that is there already, whatever its comment, is a success that changes nothing. Without "public_key" an Ed25519 pair is generated and its private half is returned, once: it is never stored and never logged. Send an "Idempotency-Key" to be able to ask for the same answer again for ten minutes; it is kept sealed, and only your token opens it. The body is optional. Repeating a request that sent a public key does no harm.',
   tags,
   params: InstanceParams,
   body: AddKeyRequest,
@@ -146,12 +188,18 @@ export const listKeysOperation = {
   operationId: 'listInstanceKeys',
   summary: 'List the keys in authorized_keys',
   description:
-    'Every key that stands in the authorized_keys of the instance now, those written there by hand included.',
+    'Every key that stands in the authorized_keys of the instance now, those written there by hand included. With presence=true it says of each whether it is recorded, and what is recorded but missing.',
   tags,
   params: InstanceParams,
+  querystring: ListKeysQuery,
   response: responses(200, InstanceKeyList, {
     description: 'The keys, in the order of the file; possibly none.',
-    errors: { 404: noSuchInstance, 409: `conflict: ${guestConflict}`, ...engineErrors },
+    errors: {
+      400: 'invalid_request: a parameter has a wrong value; the message names it.',
+      404: noSuchInstance,
+      409: `conflict: ${guestConflict}`,
+      ...engineErrors,
+    },
   }),
 };
 

@@ -4,7 +4,7 @@ import {
   examplePublicKey,
   exampleUuid,
   InstanceParams,
-  Message,
+  messageLike,
   noStore,
   noSuchInstance,
   responses,
@@ -31,17 +31,20 @@ export const InstanceStatus = Type.Union(
 /** Body of `POST /v1/instances/create`. The catalog has the upper bounds, so that they can differ from host to host. */
 export const CreateInstanceRequest = Type.Object(
   {
-    cpu_cores: Type.Integer({ minimum: 1, description: 'CPU cores, from 1 to 64.' }),
+    cpu_cores: Type.Integer({
+      minimum: 1,
+      description: 'CPU cores; GET /v1/specs lists the choices.',
+    }),
     disk_size_gb: Type.Integer({
       minimum: 1,
       description:
-        'Size of the disk in GB, from 1 to 2048; at least the minimum of the snapshot that is restored.',
+        'Size of the disk in GB, in the range of GET /v1/specs; at least the minimum of the snapshot that is restored.',
     }),
     gpu_type: Type.String({
       minLength: 1,
       maxLength: 64,
       description:
-        'Type of GPU, in upper or lower case; it is echoed as you wrote it. "cpu" is none.',
+        'Type of GPU of the catalog, in upper or lower case; it is echoed as you wrote it. "cpu" is none.',
     }),
     mode: Type.Union([Type.Literal('prototyping'), Type.Literal('production')], {
       description: 'How the instance is placed.',
@@ -67,7 +70,7 @@ export const CreateInstanceRequest = Type.Object(
       Type.Integer({
         minimum: 0,
         description:
-          'Size of a disk that does not outlive the instance, in GB, from 0 to 2048. Default: 0.',
+          'Size of a disk that does not outlive the instance, in GB, in the range of GET /v1/specs. Default: 0.',
       }),
     ),
   },
@@ -144,7 +147,9 @@ export const Instance = Type.Object(
     gpuType: Type.String({ description: 'As the caller wrote it.' }),
     mode: Type.String({ description: 'prototyping or production.' }),
     template: Type.String({ description: 'The template, or the name of the snapshot restored.' }),
-    httpPorts: Type.Array(Type.Integer(), { description: 'Ports open to HTTP.' }),
+    httpPorts: Type.Array(Type.Integer(), {
+      description: 'Ports published on the host, lowest first.',
+    }),
     sshPublicKeys: Type.Array(Type.String(), {
       description: 'Every key line that the service added, exactly as given, oldest first.',
     }),
@@ -220,7 +225,7 @@ export const startInstanceOperation = {
   summary: 'Start an instance',
   description:
     'Starts a STOPPED instance. It goes STARTING, then RUNNING, with the address that the instance then shows. Nothing happens to one that runs already.',
-  response: responses(200, Message, {
+  response: responses(200, messageLike('Instance 0 is being started.'), {
     description: 'The start is accepted, or the instance runs already.',
     readsBody: true,
     errors: { 404: noSuchInstance, 409: underWay },
@@ -233,7 +238,7 @@ export const stopInstanceOperation = {
   summary: 'Stop an instance',
   description:
     'Ends every process of a RUNNING instance. It goes STOPPING, then STOPPED; its disk stays. Nothing happens to one that is stopped already.',
-  response: responses(200, Message, {
+  response: responses(200, messageLike('Instance 0 is being stopped.'), {
     description: 'The stop is accepted, or the instance is stopped already.',
     readsBody: true,
     errors: { 404: noSuchInstance, 409: underWay },
@@ -246,7 +251,7 @@ export const deleteInstanceOperation = {
   summary: 'Delete an instance and its disk',
   description:
     'Deletes a RUNNING, STOPPED or UNKNOWN instance and its disk, for good. Its snapshots stay whole.',
-  response: responses(200, Message, {
+  response: responses(200, messageLike('Instance 0 is being deleted.'), {
     description: 'The deletion is accepted; the instance is gone when a look at it is a 404.',
     readsBody: true,
     errors: { 404: noSuchInstance, 409: underWay },

@@ -1,7 +1,7 @@
 import { type Static, Type } from 'typebox';
 import { responses } from './common.ts';
 
-export const Readiness = Type.Object({
+const readiness = {
   status: Type.Literal('ready', { description: 'Always ready; anything else is a 503.' }),
   engine: Type.String({ description: 'What runs the instances, such as sandbox.' }),
   capabilities: Type.Object(
@@ -13,6 +13,9 @@ export const Readiness = Type.Object({
       enforcesMemory: Type.Boolean({ description: 'Instances are held to their memory.' }),
       enforcesDiskSize: Type.Boolean({ description: 'Instances are held to their disk size.' }),
       ownNetwork: Type.Boolean({ description: 'Each instance has a network of its own.' }),
+      publishesPorts: Type.Boolean({
+        description: 'Ports of instances can be published on the host.',
+      }),
       shells: Type.Boolean({ description: 'Instances can be logged in to on this host.' }),
     },
     { description: 'What the engine can do on this host.' },
@@ -20,10 +23,31 @@ export const Readiness = Type.Object({
   notices: Type.Array(Type.String(), {
     description: 'What is missing or weaker than it could be, and how to mend it.',
   }),
+};
+export const Readiness = Type.Object(readiness, {
+  examples: [
+    {
+      status: 'ready',
+      engine: 'sandbox',
+      capabilities: {
+        snapshotPauses: true,
+        enforcesCpu: true,
+        enforcesMemory: false,
+        enforcesDiskSize: false,
+        ownNetwork: true,
+        publishesPorts: true,
+        shells: true,
+      },
+      notices: [],
+    },
+  ],
 });
 export type Readiness = Static<typeof Readiness>;
 
-const Alive = Type.Object({ status: Type.Literal('ok', { description: 'Always ok.' }) });
+const Alive = Type.Object(
+  { status: Type.Literal('ok', { description: 'Always ok.' }) },
+  { examples: [{ status: 'ok' }] },
+);
 
 const open = { tags: ['Service'], security: [] };
 

@@ -1,5 +1,5 @@
 import { type Static, Type } from 'typebox';
-import { exampleUuid, Message, noSuchInstance, responses } from './common.ts';
+import { exampleUuid, messageLike, noSuchInstance, responses } from './common.ts';
 
 export const Snapshot = Type.Object({
   createdAt: Type.Integer({
@@ -57,6 +57,40 @@ const etag = {
   }),
 };
 
+const text = (description: string) => Type.Optional(Type.String({ description }));
+
+/** All texts, as a query has them; the service says what is wrong with a value. */
+export const ListSnapshotsQuery = Type.Object({
+  status: text('Only those with this status: CREATING, READY or FAILED.'),
+  name: text('Only the one with exactly this name.'),
+  instance: text(
+    'Only those of this instance: its number while it exists, or its UUID, also when it was deleted.',
+  ),
+  fits_gb: text('Only those that a restore fits on a disk of this many GB; a whole number from 1.'),
+  limit: text(
+    'At most so many, from 1 to 1000; the Link of the answer leads to the next ones. Left out: all.',
+  ),
+  after: text(
+    'Where the page before ended, from its Link. It stays good when snapshots are deleted.',
+  ),
+});
+export type ListSnapshotsQuery = Static<typeof ListSnapshotsQuery>;
+
+const pageHeaders = {
+  'X-Total-Count': Type.String({
+    description: 'With any parameter: how many snapshots the filters let through, on all pages.',
+  }),
+  Link: Type.String({
+    description: 'Where there are more: the next page, as <...>; rel="next" (RFC 8288).',
+  }),
+};
+
+const preferenceApplied = {
+  'Preference-Applied': Type.String({
+    description: 'wait=N, when the answer was held back for a change (RFC 7240).',
+  }),
+};
+
 /** The service encodes the list once for many answers, so the handler sends bytes. */
 const EncodedList = Type.Unsafe<Uint8Array>(SnapshotList);
 
@@ -64,21 +98,34 @@ export const listSnapshotsOperation = {
   operationId: 'listSnapshots',
   summary: 'List every snapshot of the organization',
   description:
-    'A JSON array of every snapshot of your organization, oldest first (time of creation, then id). It is whole: there are no pages. A snapshot is in it from the moment its creation is accepted until its deletion is accepted.',
+    'A JSON array of every snapshot of your organization, oldest first (time of creation, then id). Without parameters it is whole: there are no pages. A snapshot is in it from the moment its creation is accepted until its deletion is accepted. Parameters that are not known are ignored.',
   tags,
+  querystring: ListSnapshotsQuery,
   headers: Type.Object({
     'if-none-match': Type.Optional(
       Type.String({ description: 'ETags that you hold: a 304 says that one of them still holds.' }),
+    ),
+    prefer: Type.Optional(
+      Type.String({
+        description:
+          'wait=N (RFC 7240): answer when the list is another one than your If-None-Match names, or, without it, when it next changes; after N seconds (at most 60) in any case. Give up later than that. Where too many wait already, the answer comes at once and without Preference-Applied.',
+        examples: ['wait=20'],
+      }),
     ),
   }),
   response: {
     ...responses(200, EncodedList, {
       description: 'Every snapshot; [] when there are none.',
-      headers: etag,
+      headers: { ...etag, ...pageHeaders, ...preferenceApplied },
+      errors: {
+        400: 'invalid_request: a parameter has a wrong value; the message names it.',
+      },
     }),
     304: {
-      ...Type.Null({ description: 'The list is the one of your If-None-Match; there is no body.' }),
-      headers: etag,
+      ...Type.Unsafe<undefined>(
+        Type.Null({ description: 'The list is the one of your If-None-Match; there is no body.' }),
+      ),
+      headers: { ...etag, ...preferenceApplied },
     },
   },
 };
@@ -90,7 +137,7 @@ export const createSnapshotOperation = {
     'Accepts a copy of the disk of a RUNNING instance and answers at once; look at the list until the snapshot is READY. To restore it, create an instance with its name as "template".',
   tags,
   body: CreateSnapshotRequest,
-  response: responses(202, Message, {
+  response: responses(202, messageLike('The snapshot "before-upgrade" is being created.'), {
     description: 'The snapshot is accepted: it is in the list, CREATING.',
     readsBody: true,
     errors: {

@@ -10,6 +10,8 @@ import type { Terminal } from './terminal.ts';
 export interface SavedLogin {
   readonly url: string;
   readonly token: string;
+  /** File of the certificates to trust there. */
+  readonly ca?: string;
 }
 
 type Environment = Terminal['env'];
@@ -46,8 +48,9 @@ export async function readLogin(env: Environment): Promise<SavedLogin | undefine
 function parseLogin(text: string): SavedLogin | undefined {
   try {
     const value: unknown = JSON.parse(text);
-    const { url, token } = Object(value) as Record<string, unknown>;
-    return typeof url === 'string' && typeof token === 'string' ? { url, token } : undefined;
+    const { url, token, ca } = Object(value) as Record<string, unknown>;
+    if (typeof url !== 'string' || typeof token !== 'string') return undefined;
+    return typeof ca === 'string' ? { url, token, ca } : { url, token };
   } catch {
     return undefined;
   }

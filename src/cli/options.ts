@@ -1,4 +1,5 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
+import { allScopes, isScope } from '../domain/scopes.ts';
 
 /** Flags of every command that talks to the service. */
 export interface ClientFlags {
@@ -54,6 +55,16 @@ function lifetimeSeconds(text: string, longestDays: number): number | undefined 
   const match = /^([0-9]{1,9})([smhd])$/.exec(text);
   const seconds = Number(match?.[1] ?? Number.NaN) * (secondsPerUnit[match?.[2] ?? ''] ?? 1);
   return seconds >= minuteSeconds && seconds <= longestDays * daySeconds ? seconds : undefined;
+}
+
+/** Scopes, separated by commas. */
+export function parseScopeList(text: string): string[] {
+  const scopes = text.split(',').map((scope) => scope.trim());
+  const unknown = scopes.find((scope) => !isScope(scope));
+  if (unknown === undefined) return scopes;
+  throw new InvalidArgumentError(
+    `"${unknown}" is no scope. There are: ${allScopes.join(', ')}; separate them with commas.`,
+  );
 }
 
 export const publicKeyOption = () =>

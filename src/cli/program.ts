@@ -1,6 +1,7 @@
 import { type AddHelpTextContext, Command } from 'commander';
 import packageJson from '../../package.json' with { type: 'json' };
 import { addAdminCommands } from './commands/admin.ts';
+import { addCatalogCommands } from './commands/catalog.ts';
 import { addInstanceCommands } from './commands/instance.ts';
 import { addKeyCommands } from './commands/key.ts';
 import { addLoginCommand } from './commands/login.ts';
@@ -8,6 +9,7 @@ import { addLogoutCommand } from './commands/logout.ts';
 import { addServeCommand } from './commands/serve.ts';
 import { addSnapshotCommands } from './commands/snapshot.ts';
 import { addSshCommand } from './commands/ssh.ts';
+import { addTokenCommands } from './commands/token.ts';
 import type { Terminal } from './terminal.ts';
 
 const about = `
@@ -19,6 +21,7 @@ Examples:
 
 Environment:
   BERTH_URL, BERTH_TOKEN    the service and the token for it; they go before what berth login saved
+  BERTH_CA                  file of the certificates (PEM) to trust there, beside those of this machine
 
 Exit codes:
   0  it was done
@@ -52,6 +55,8 @@ export function buildProgram(terminal: Terminal): Command {
   addKeyCommands(program, terminal);
   addSshCommand(program, terminal);
   addSnapshotCommands(program, terminal);
+  addTokenCommands(program, terminal);
+  addCatalogCommands(program, terminal);
   return program;
 }
 

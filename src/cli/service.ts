@@ -1,25 +1,19 @@
 /** The server's side of the CLI: loaded only by `serve` and `admin`, so that client commands start fast. */
 
+import type { CatalogReading } from '../domain/catalog-file.ts';
+import type { Admin } from '../main.ts';
 import { explainStart } from './start-failures.ts';
 
-type Environment = Readonly<Record<string, string | undefined>>;
+export type { Admin };
 
-/** What an operator does directly on the data, without a token. */
-export interface Admin {
-  createOrganization(input: { name: string; email: string }): Promise<{ id: string; name: string }>;
-  createToken(input: {
-    organization: string;
-    name: string;
-    scopes?: readonly string[];
-    expiresAt?: Date;
-  }): Promise<{ token: string }>;
-  close(): Promise<void>;
-}
+type Environment = Readonly<Record<string, string | undefined>>;
 
 interface ServiceModule {
   /** Resolves when a signal has stopped the service. */
   runService(env: Environment): Promise<void>;
+  /** What an operator does directly on the data, without a token. */
   openAdmin(env: Environment): Promise<Admin>;
+  readCatalogFile(path: string): CatalogReading;
 }
 
 export async function loadService(): Promise<ServiceModule> {
@@ -30,5 +24,6 @@ export async function loadService(): Promise<ServiceModule> {
   return {
     runService: (env) => service.runService(env).catch(explained(env)),
     openAdmin: (env) => service.openAdmin(env).catch(explained(env)),
+    readCatalogFile: service.readCatalogFile,
   };
 }

@@ -37,6 +37,15 @@ export function isForSigner(options: string): boolean {
   return splitOptions(options).some(({ name }) => name === 'cert-authority');
 }
 
+/** Options that take something from a login; the others give, or matter for certificates alone. */
+const LIMIT =
+  /^(?:command|from|restrict|permitlisten|permitopen|touch-required|verify-required|no-(?!touch-required|verify-required).*)$/;
+
+/** Does the line let its key do less than a line without options would? An end in time is not counted. */
+export function limits(options: string): boolean {
+  return splitOptions(options).some(({ name }) => LIMIT.test(name));
+}
+
 /** Until when sshd honours the line, in ms since the epoch: the earliest `expiry-time`; never, when one is bad. */
 export function accessEnd(options: string): number {
   return splitOptions(options)

@@ -129,10 +129,14 @@ export function revokeKey(file: Buffer, match: KeyMatch): { file: Buffer; remove
 
 /** Every line that `revokeKey` by key would take out, in the order of the file: no `cert-authority` lines. */
 export function listKeys(file: Buffer): AuthorizedLine[] {
+  return listKeyLines(file).filter((line) => !isForSigner(line.options));
+}
+
+/** Every line that carries a key, in the order of the file, whatever its options. */
+export function listKeyLines(file: Buffer): AuthorizedLine[] {
   return linesOf(file).flatMap((span) => {
     const found = parseLine(file.subarray(span.start, span.end));
-    if (found === undefined || isForSigner(found.options)) return [];
-    return [describeLine(found, lineText(file, span))];
+    return found === undefined ? [] : [describeLine(found, lineText(file, span))];
   });
 }
 

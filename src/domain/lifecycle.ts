@@ -19,7 +19,14 @@ export type InstanceStatus = (typeof instanceStatuses)[number];
 export const snapshotStatuses = ['CREATING', 'READY', 'FAILED'] as const;
 export type SnapshotStatus = (typeof snapshotStatuses)[number];
 
-export type InstanceAction = 'add_key' | 'remove_key' | 'snapshot' | 'start' | 'stop' | 'delete';
+export type InstanceAction =
+  | 'add_key'
+  | 'remove_key'
+  | 'snapshot'
+  | 'modify'
+  | 'start'
+  | 'stop'
+  | 'delete';
 
 interface Rule {
   readonly allowed: readonly InstanceStatus[];
@@ -35,6 +42,7 @@ const instanceRules: Readonly<Record<InstanceAction, Rule>> = {
   add_key: { allowed: ['RUNNING'], settled: [], hint: untilRunning },
   remove_key: { allowed: ['RUNNING', 'STOPPED'], settled: [], hint: untilSteady },
   snapshot: { allowed: ['RUNNING'], settled: [], hint: untilRunning },
+  modify: { allowed: ['RUNNING', 'STOPPED'], settled: [], hint: untilSteady },
   start: { allowed: ['STOPPED'], settled: ['RUNNING', 'STARTING'], hint: untilSteady },
   stop: { allowed: ['RUNNING'], settled: ['STOPPED', 'STOPPING'], hint: untilSteady },
   delete: { allowed: ['RUNNING', 'STOPPED', 'UNKNOWN'], settled: [], hint: untilSteady },

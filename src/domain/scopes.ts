@@ -1,4 +1,6 @@
 /** What a token may do, and how much of that a member's role allows. */
+import { invalidRequest } from './errors.ts';
+import { shorten } from './shorten.ts';
 
 export const allScopes = [
   'instances:read',
@@ -26,6 +28,19 @@ const scopesOfRole: Readonly<Record<Role, readonly Scope[]>> = {
 
 export const isScope = (text: string): text is Scope => allScopes.some((scope) => scope === text);
 export const isRole = (text: string): text is Role => allRoles.some((role) => role === text);
+
+/** Scopes as a caller names them; throws the 400 that says which one is wrong, and which there are. */
+export function parseScopes(texts: readonly string[]): Scope[] {
+  const allowed = `It must be a list of at least one of: ${allScopes.join(', ')}.`;
+  if (texts.length === 0) throw invalidRequest(`The field "scopes" is empty. ${allowed}`);
+  const unknown = texts.find((text) => !isScope(text));
+  if (unknown !== undefined)
+    throw invalidRequest(`The field "scopes" has "${shorten(unknown)}". ${allowed}`);
+  const repeated = texts.find((text, index) => texts.indexOf(text) !== index);
+  if (repeated !== undefined)
+    throw invalidRequest(`The field "scopes" has "${repeated}" more than once. ${allowed}`);
+  return texts.filter(isScope);
+}
 
 /** Does a token with these scopes have that one? */
 export function covers(scopes: readonly string[], scope: Scope): boolean {

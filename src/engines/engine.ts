@@ -24,6 +24,8 @@ export interface MachineSpec {
   readonly diskSizeGb: number;
   /** The host port that SSH is to answer on; allocated by the caller, who keeps it unique. */
   readonly sshPort: number;
+  /** Published while the instance runs: the same number on the host and inside. No other instance has one of them. */
+  readonly httpPorts: readonly number[];
 }
 
 /** What a new disk starts from. */
@@ -41,6 +43,8 @@ export interface InstanceFacts {
   readonly state: 'running' | 'stopped';
   /** Where SSH answers; only while running. */
   readonly endpoint?: Endpoint;
+  /** The ports that are published now; left out when there are none. */
+  readonly httpPorts?: readonly number[];
 }
 
 /** Everything the engine holds, complete or not: what the reconciler compares with the database. */
@@ -64,8 +68,12 @@ export interface EngineCapabilities {
   readonly enforcesDiskSize: boolean;
   /** The instance cannot reach the host's own network addresses. */
   readonly ownNetwork: boolean;
+  /** Ports of an instance can be published on the host, and taken back, while it runs. */
+  readonly publishesPorts: boolean;
   /** A login gets a shell. False where the host permits no isolation and the operator did not opt in. */
   readonly shells: boolean;
+  /** Ways of attaching GPUs that a catalog may name; empty where there are none to attach. */
+  readonly attaches: readonly string[];
   /** Names of the templates that a disk can start from. */
   readonly templates: readonly string[];
 }
@@ -81,8 +89,10 @@ export type EngineErrorKind =
   | 'guest_conflict'
   /** The instance is not running, or is gone. */
   | 'not_running'
-  /** The SSH port asked for is in use by something else on the host. */
+  /** A port asked for is in use by something else on the host. */
   | 'port_taken'
+  /** The host does not let anybody of ours listen on that port. */
+  | 'port_refused'
   /** The disk is full. */
   | 'no_space';
 
@@ -113,8 +123,17 @@ export interface Engine {
   inspect(ref: EngineRef): Promise<InstanceFacts | undefined>;
   /** Makes the disk, with these keys authorized; leaves the instance stopped. A half-made one is made anew. */
   create(machine: MachineSpec, source: DiskSource, keys: readonly AuthorizedKey[]): Promise<void>;
-  /** Starts the instance and waits until sshd sends its banner. */
+  /**
+   * Starts the instance and waits until sshd sends its banner. A port that cannot be published is no reason not to
+   * start: `inspect` says which are.
+   */
   start(machine: MachineSpec): Promise<Endpoint>;
+  /**
+   * Makes an instance, running or stopped, as the spec says: its sizes and, while it runs, its published ports.
+   * All or nothing. Connections through a port that is not published any more are cut.
+   * @throws EngineError `port_taken` or `port_refused`, which name the port
+   */
+  configure(machine: MachineSpec): Promise<void>;
   stop(ref: EngineRef): Promise<void>;
   /** Stops it, then removes disk, processes, mounts and files. */
   delete(ref: EngineRef): Promise<void>;

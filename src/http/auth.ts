@@ -1,8 +1,9 @@
-import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { AppError } from '../domain/errors.ts';
 import { allows, type RequiredScope } from '../domain/scopes.ts';
 import type { Actor } from '../services/context.ts';
 import type { TokenService } from '../services/tokens.ts';
+import type { RateLimiter } from './rate-limit.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -18,19 +19,42 @@ declare module 'fastify' {
 }
 
 /** Every route wants a token, unless its config says that it is public: a forgotten line fails closed. */
-export function requireToken(app: FastifyInstance, tokens: TokenService): void {
+export function requireToken(
+  app: FastifyInstance,
+  tokens: TokenService,
+  limiter: RateLimiter,
+): void {
   app.decorateRequest('actor', null);
-  app.addHook('onRequest', async (request) => {
-    if (request.is404 || request.routeOptions.config.public) return;
-    request.actor = await tokens.authenticate(
-      bearerToken(request.headers.authorization),
-      request.id,
-    );
-    requireScope(request.actor, request.routeOptions.config.scope ?? 'admin');
+  app.addHook('onRequest', async (request, reply) => {
+    const { config } = request.routeOptions;
+    if (!config.unlimited) limiter.admitAddress(request, reply);
+    if (request.is404 || config.public) return;
+    const actor = await authenticate(request, reply, tokens, limiter);
+    // Before it counts as a caller: what was refused for its number is not audited, or a flood would fill the database.
+    limiter.admitToken(request, reply, actor.tokenId);
+    request.actor = actor;
+    requireScope(request.actor, config.scope ?? 'admin');
   });
 }
 
-function requireScope(actor: Actor, required: RequiredScope): void {
+async function authenticate(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  tokens: TokenService,
+  limiter: RateLimiter,
+): Promise<Actor> {
+  const token = bearerToken(request.headers.authorization);
+  limiter.admitGuess(request, reply, () => tokens.wasValid(token));
+  try {
+    return await tokens.authenticate(token, request.id);
+  } catch (error) {
+    if (error instanceof AppError && error.kind === 'unauthorized')
+      limiter.countFailure(request, reply);
+    throw error;
+  }
+}
+
+export function requireScope(actor: Actor, required: RequiredScope): void {
   if (allows(actor.scopes, required)) return;
   const wanted = typeof required === 'string' ? required : required.join(' or ');
   throw new AppError(

@@ -1,5 +1,6 @@
-import type { FastifyInstance } from 'fastify';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { AppError, invalidRequest } from '../domain/errors.ts';
+import { rememberBody } from './idempotency.ts';
 
 const decoder = new TextDecoder('utf-8', { fatal: true });
 
@@ -12,7 +13,10 @@ export function readBodies(app: FastifyInstance): void {
   app.addContentTypeParser(
     /^application\/([\w.+-]+\+)?json\s*(;|$)/i,
     { parseAs: 'buffer' },
-    async (_request: unknown, body: Buffer) => (body.length === 0 ? undefined : parse(body)),
+    async (request: FastifyRequest, body: Buffer) => {
+      rememberBody(request, body);
+      return body.length === 0 ? undefined : parse(body);
+    },
   );
   app.addContentTypeParser('*', { parseAs: 'buffer' }, async (_request: unknown, body: Buffer) => {
     if (body.length === 0) return undefined;

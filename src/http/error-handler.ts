@@ -24,6 +24,10 @@ const frameworkErrors: Readonly<Record<number, { error: string; message: string 
     error: 'invalid_request',
     message: 'The request could not be read. Send well-formed HTTP and JSON.',
   },
+  401: {
+    error: 'unauthorized',
+    message: 'The token is missing or wrong. Send "Authorization: Bearer <token>".',
+  },
   404: { error: 'not_found', message: 'There is no such path. See /docs for the ones there are.' },
   408: { error: 'request_timeout', message: 'The request did not arrive in time. Try again.' },
   413: {
@@ -63,6 +67,7 @@ export function frameworkErrorBody(status: number): ErrorBody {
 
 export function handleError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
   const body = toBody(error, request);
+  request.errorWord = body.error;
   // What the framework refuses by itself has met no hook yet.
   reply.header('x-request-id', request.id);
   if (body.code === 401) reply.header('www-authenticate', 'Bearer');

@@ -10,6 +10,8 @@ import type { SnapshotService } from '../services/snapshots.ts';
 import type { TokenService } from '../services/tokens.ts';
 import { bearerToken } from './auth.ts';
 import { jsonType } from './error-handler.ts';
+import type { AnswerSeries, HttpStatistics } from './http-statistics.ts';
+import type { RateLimiter } from './rate-limit.ts';
 import { newRequestId } from './request-id.ts';
 
 /** Headers that change nothing about the answer, as clients spell them. */
@@ -21,14 +23,32 @@ const plainHeaders = new Set(
     'Accept-Encoding',
     'Accept-Language',
     'Content-Type',
+    // What a proxy adds says who calls, which the limiter reads for itself.
+    'X-Forwarded-For',
+    'X-Forwarded-Host',
+    'X-Forwarded-Proto',
+    'X-Real-IP',
+    'Via',
   ].flatMap((name) => [name, name.toLowerCase()]),
 );
 
 /** True when the request was answered. */
 export type FastPath = (request: IncomingMessage, response: ServerResponse) => boolean;
 
-export function listFastPath(tokens: TokenService, snapshots: SnapshotService): FastPath {
-  return (request, response) => {
+export interface FastPathOptions {
+  readonly tokens: TokenService;
+  readonly snapshots: SnapshotService;
+  readonly limiter: RateLimiter;
+  /** Undefined: nobody counts. */
+  readonly statistics: HttpStatistics | undefined;
+}
+
+export function listFastPath(options: FastPathOptions): FastPath {
+  const { tokens, snapshots, limiter } = options;
+  const series = options.statistics?.series('/v1/snapshots/list', 'GET', 200);
+  return series ? timed(answer, series) : answer;
+
+  function answer(request: IncomingMessage, response: ServerResponse): boolean {
     if (request.url !== '/v1/snapshots/list' || request.method !== 'GET') return false;
     const authorization = plainAuthorization(request.rawHeaders);
     if (authorization === undefined) return false;
@@ -36,6 +56,8 @@ export function listFastPath(tokens: TokenService, snapshots: SnapshotService): 
     if (caller === undefined || !covers(caller.scopes, 'snapshots:read')) return false;
     const list = snapshots.encodedNow(caller.orgId);
     if (!list) return false;
+    const rateFields = limiter.takeKnown(request, caller.tokenId);
+    if (rateFields === undefined) return false;
     response.writeHead(200, [
       'content-type',
       jsonType,
@@ -45,12 +67,22 @@ export function listFastPath(tokens: TokenService, snapshots: SnapshotService): 
       list.etag,
       'x-request-id',
       newRequestId(),
+      ...rateFields,
     ]);
     if (list.short === undefined) response.end(list.body);
     else response.end(list.short, 'latin1');
     return true;
-  };
+  }
 }
+
+const timed =
+  (answer: FastPath, series: AnswerSeries): FastPath =>
+  (request, response) => {
+    const startedMs = performance.now();
+    const isAnswered = answer(request, response);
+    if (isAnswered) series.observe((performance.now() - startedMs) / 1000);
+    return isAnswered;
+  };
 
 /** The one `Authorization` header of a request that has none but plain headers; undefined otherwise. */
 function plainAuthorization(rawHeaders: readonly string[]): string | undefined {

@@ -3,19 +3,28 @@ import swaggerUi from '@fastify/swagger-ui';
 import type { FastifyInstance, FastifySchema } from 'fastify';
 import { Type } from 'typebox';
 import { RemoveKeyParams } from '../api/instance-keys.ts';
+import { addCommonParts, addErrorExamples } from './openapi-answers.ts';
 
 const description = `Instances and snapshots on machines you own. Every operation sees one organization only: what
 belongs to another one does not exist, and is a 404.
 
 Send \`Authorization: Bearer <token>\`. Bodies are JSON. A body is optional where all its fields are; unknown fields are
 ignored, and \`null\` counts as absent. Every answer has an \`X-Request-Id\`: yours when you sent a sane one, else a
-new one. Every answer with a status of 400 or more has the same body, an \`ErrorBody\`.`;
+new one. Every answer with a status of 400 or more has the same body, an \`ErrorBody\`.
+
+Repeat a POST or PATCH whose answer was lost under the same \`Idempotency-Key\`: it gets the answer of the first.
+\`RateLimit-Limit\`, \`RateLimit-Remaining\` and \`RateLimit-Reset\` (seconds) tell how many requests are left.`;
+
+const contact = { name: 'The operator of this service' };
+const license = { name: 'Apache License 2.0', identifier: 'Apache-2.0' };
 
 const tags = [
   { name: 'Instance keys', description: 'Who may log in to an instance.' },
+  { name: 'Keys', description: 'The address book of keys, and where a key is authorized.' },
   { name: 'Snapshots', description: 'Copies of the disks of instances, to restore as new ones.' },
   { name: 'Instances', description: 'Machines to log in to.' },
   { name: 'Account', description: 'Who calls, and tokens.' },
+  { name: 'Catalog', description: 'What instances can be, and its price. Public.' },
   { name: 'Service', description: 'Is the service well? Public: these want no token.' },
 ];
 
@@ -24,7 +33,7 @@ export async function describeApi(app: FastifyInstance): Promise<void> {
   await app.register(swagger, {
     openapi: {
       openapi: '3.1.0',
-      info: { title: 'Berth', version: '1.0.0', description },
+      info: { title: 'Berth', version: '1.0.0', description, contact, license },
       // Relative: the document is right wherever the service is reached.
       servers: [{ url: '/', description: 'The service that this document comes from.' }],
       tags,
@@ -35,10 +44,17 @@ export async function describeApi(app: FastifyInstance): Promise<void> {
       },
       security: [{ token: [] }],
     },
-    transform: ({ schema, url, ...rest }) => ({ ...rest, ...nameWildcard(schema, url) }),
+    transform: ({ schema, url, route, ...rest }) => ({
+      ...rest,
+      ...nameWildcard(addCommonParts(schema, route), url),
+    }),
     transformObject: (document) => {
       if (!('openapiObject' in document)) return document.swaggerObject;
-      for (const path of Object.values(document.openapiObject.paths ?? {})) relaxBodies(path);
+      const { paths = {} } = document.openapiObject;
+      for (const [path, operations] of Object.entries(paths)) {
+        relaxBodies(operations);
+        addErrorExamples(path, operations ?? {});
+      }
       return document.openapiObject;
     },
     refResolver: {

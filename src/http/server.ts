@@ -5,9 +5,11 @@ import {
   type Server,
   type ServerResponse,
 } from 'node:http';
+import { createServer as createSecureServer } from 'node:https';
 import type { Duplex } from 'node:stream';
 import { errorBody, frameworkErrorBody, jsonType } from './error-handler.ts';
-import { newRequestId } from './request-id.ts';
+import { newRequestId, requestId } from './request-id.ts';
+import type { TlsIdentity } from './tls.ts';
 
 /** Clients give up after 30 s; a request that trickles in must not hold a connection for longer. */
 const serverOptions = {
@@ -25,8 +27,8 @@ const parserStatuses: Readonly<Record<string, number>> = {
 };
 
 /** A server that refuses what never reaches the router (no Host, CONNECT, an unknown expectation) in the contract's words. */
-export function openServer(listener: RequestListener): Server {
-  const server = createServer(serverOptions, listener);
+export function openServer(listener: RequestListener, tls?: TlsIdentity): Server {
+  const server = tls ? secureServer(listener, tls) : createServer(serverOptions, listener);
   server.on('checkExpectation', (_request, response) => refuse(response, 417));
   server.on('connect', (_request, socket) =>
     writeRefusal(socket, 405, errorBody(405, 'method_not_allowed', noProxy)),
@@ -34,11 +36,21 @@ export function openServer(listener: RequestListener): Server {
   return server;
 }
 
+function secureServer(listener: RequestListener, tls: TlsIdentity): Server {
+  const server = createSecureServer({ ...serverOptions, ...tls.settings() }, listener);
+  tls.attach(server);
+  return server;
+}
+
 const noProxy = 'This service is not a proxy. See /docs for what it answers.';
+
+const handshakeFailure = /^(ERR_SSL_|ERR_TLS_|EPROTO)/;
 
 /** What is not even HTTP gets the contract's error body too; there is no response object yet. */
 export function refuseUnparsed(error: Error & { code?: string }, socket: Duplex): void {
   if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
+  // No handshake, and so nobody who could read an answer, for which the socket would wait.
+  if (handshakeFailure.test(error.code ?? '')) return void socket.destroy();
   const status = parserStatuses[error.code ?? ''] ?? 400;
   writeRefusal(socket, status, frameworkErrorBody(status));
 }
@@ -50,13 +62,15 @@ export function refuseWithoutHost(request: IncomingMessage, response: ServerResp
   return true;
 }
 
-function refuse(response: ServerResponse, status: number): void {
+export function refuse(response: ServerResponse, status: number): void {
   const body = JSON.stringify(frameworkErrorBody(status));
   response.writeHead(status, {
     'content-type': jsonType,
     'content-length': Buffer.byteLength(body),
-    'x-request-id': newRequestId(),
+    'x-request-id': requestId(response.req),
     connection: 'close',
+    ...(status === 503 && { 'retry-after': '5' }),
+    ...(status === 401 && { 'www-authenticate': 'Bearer' }),
   });
   response.end(body);
 }
@@ -68,7 +82,7 @@ function writeRefusal(socket: Duplex, status: number, content: object): void {
     `Content-Type: ${jsonType}`,
     `Content-Length: ${Buffer.byteLength(body)}`,
     `X-Request-Id: ${newRequestId()}`,
-    ...(status === 405 ? ['Allow: GET, POST, DELETE'] : []),
+    ...(status === 405 ? ['Allow: GET, POST, PATCH, DELETE'] : []),
     'Connection: close',
   ];
   socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);

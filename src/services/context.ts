@@ -2,10 +2,13 @@ import { AppError, notFound } from '../domain/errors.ts';
 import { parseReference } from '../domain/ids.ts';
 import { type InstanceAction, judge } from '../domain/lifecycle.ts';
 import type { Scope } from '../domain/scopes.ts';
+import { shorten } from '../domain/shorten.ts';
 import type { Engine } from '../engines/engine.ts';
 import type { Db, Store } from '../store/database.ts';
 import { findInstance } from '../store/instances.ts';
 import type { InstanceRow } from '../store/schema.ts';
+
+export { shorten };
 
 /** The part of a logger that services use; pino's fits. */
 export interface Log {
@@ -56,10 +59,4 @@ export function requireState(action: InstanceAction, instance: InstanceRow): boo
     'conflict',
     `Instance ${instance.identifier} is ${instance.status}. ${verdict.hint}`,
   );
-}
-
-/** A caller's text for a message: never long, never with control characters. */
-export function shorten(text: string): string {
-  const clean = text.replace(/[\p{C}\u2028\u2029]/gu, '?');
-  return clean.length > 80 ? `${clean.slice(0, 80)}...` : clean;
 }

@@ -4,6 +4,8 @@ const requestPoints = [
   'add_key:recorded:after',
   'add_key:written:after',
   'add_key:confirmed:after',
+  'modify:configured:after',
+  'modify:written:after',
 ];
 
 /** Every point at which the crash suite kills the process. */

@@ -8,6 +8,7 @@ const kinds: Readonly<Record<EngineErrorKind, ErrorKind>> = {
   guest_conflict: 'conflict',
   not_running: 'conflict',
   port_taken: 'conflict',
+  port_refused: 'conflict',
   no_space: 'engine_error',
 };
 

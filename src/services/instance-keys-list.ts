@@ -1,5 +1,7 @@
-import { type AuthorizedLine, listKeys as listKeyLines } from '../domain/authorized-keys.ts';
+import { isForSigner } from '../domain/authorized-key-options.ts';
+import { type AuthorizedLine, listKeyLines } from '../domain/authorized-keys.ts';
 import { conflict, notFound } from '../domain/errors.ts';
+import { accessOf, type LineAccess } from '../domain/key-line-access.ts';
 import type { KeyedLock } from '../domain/keyed-lock.ts';
 import { deleteKeyByFingerprint, listKeys } from '../store/instance-keys.ts';
 import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
@@ -27,6 +29,14 @@ export interface KeyView {
   readonly addedAt?: number;
 }
 
+/** The same with how the file and the records agree; docs/decisions/0009-key-presence.md. */
+export interface KeyPresenceView extends KeyView {
+  readonly presence: 'present' | 'missing' | 'unknown';
+  /** What the line lets the key do; absent when there is no line. */
+  readonly access?: LineAccess;
+  readonly expiresAt?: number;
+}
+
 /** The keys that an instance really has: read them, and take one off. */
 export class InstanceKeyListService {
   readonly #context: ServiceContext;
@@ -37,15 +47,38 @@ export class InstanceKeyListService {
     this.#locks = locks;
   }
 
-  /** Every key line of the file, hand-written ones included. */
+  /** Every line of the file that lets a key in, hand-written ones included. */
   async list(actor: Actor, reference: string): Promise<KeyView[]> {
-    const { store } = this.#context;
-    const instance = await requireInstance(store.db, actor, reference);
-    const rows = await listKeys(store.db, actor.orgId, instance.id);
-    const known = new Map(rows.map((row) => [row.fingerprint, row]));
-    return (await this.#readLines(instance)).map((line) =>
-      describeKey(line, known.get(line.fingerprint)),
-    );
+    const instance = await requireInstance(this.#context.store.db, actor, reference);
+    const known = byFingerprint(await this.#recorded(actor, instance));
+    const lines = (await this.#readLines(instance)).filter((line) => !isForSigner(line.options));
+    return lines.map((line) => describeKey(line, known.get(line.fingerprint)));
+  }
+
+  /**
+   * Every line of the file that carries a key, and behind them the recorded keys that have none. Records are read
+   * on both sides of the file: a key that is added or removed meanwhile is not called missing.
+   */
+  async listWithPresence(actor: Actor, reference: string): Promise<KeyPresenceView[]> {
+    const instance = await requireInstance(this.#context.store.db, actor, reference);
+    const before = byFingerprint(await this.#recorded(actor, instance));
+    const lines = await this.#readLines(instance);
+    const rows = await this.#recorded(actor, instance);
+    const known = byFingerprint(rows);
+    const there = new Set<string>();
+    const found = lines.map((line) => {
+      // Berth writes no line for a signer: what it recorded is the key, and not what the key has signed.
+      if (isForSigner(line.options)) return describePresence(line, undefined, this.#context.now());
+      there.add(line.fingerprint);
+      return describePresence(line, known.get(line.fingerprint), this.#context.now());
+    });
+    const isMissing = ({ state, fingerprint }: InstanceKeyRow) =>
+      state === 'active' && before.has(fingerprint) && !there.has(fingerprint);
+    return [...found, ...rows.filter(isMissing).map(describeMissing)];
+  }
+
+  #recorded(actor: Actor, instance: InstanceRow): Promise<InstanceKeyRow[]> {
+    return listKeys(this.#context.store.db, actor.orgId, instance.id);
   }
 
   /** Takes one key off an instance: every line that carries it, and nothing else. */
@@ -66,7 +99,9 @@ export class InstanceKeyListService {
   async #removeEverywhere(actor: Actor, instance: InstanceRow, fingerprint: string): Promise<void> {
     const { store, now } = this.#context;
     const lines = await this.#readLines(instance);
-    const line = lines.find((candidate) => candidate.fingerprint === fingerprint);
+    const line = lines.find(
+      (candidate) => candidate.fingerprint === fingerprint && !isForSigner(candidate.options),
+    );
     if (line) await this.#removeKey(instance, line.publicKey);
     const recorded = await store.transaction(async (tx) => {
       const subject = `${instance.id} ${shorten(fingerprint)}`;
@@ -91,10 +126,38 @@ export class InstanceKeyListService {
   }
 }
 
+const byFingerprint = (rows: readonly InstanceKeyRow[]): Map<string, InstanceKeyRow> =>
+  new Map(rows.map((row) => [row.fingerprint, row]));
+
 /** What stands in the file, and what was recorded when Berth put it there. */
 function describeKey(line: AuthorizedLine, row: InstanceKeyRow | undefined): KeyView {
   const { fingerprint, keyType, comment } = line;
   if (!row) return { fingerprint, keyType, comment, publicKey: line.publicKey, source: 'file' };
   const { public_key: publicKey, source, added_at: addedAt } = row;
   return { fingerprint, keyType, comment, publicKey, source, addedAt };
+}
+
+function describePresence(
+  line: AuthorizedLine,
+  row: InstanceKeyRow | undefined,
+  nowMs: number,
+): KeyPresenceView {
+  return {
+    ...describeKey(line, row),
+    presence: row ? 'present' : 'unknown',
+    access: accessOf(line, nowMs),
+    ...(line.expiresAt && { expiresAt: line.expiresAt.getTime() }),
+  };
+}
+
+function describeMissing(row: InstanceKeyRow): KeyPresenceView {
+  return {
+    fingerprint: row.fingerprint,
+    keyType: row.key_type,
+    comment: row.comment,
+    publicKey: row.public_key,
+    source: row.source,
+    addedAt: row.added_at,
+    presence: 'missing',
+  };
 }

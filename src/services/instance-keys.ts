@@ -7,6 +7,9 @@
  * A generated pair is recorded as `pending` first, written, and made `active` in the same breath as the answer
  * leaves: two commits. Its private half exists in this process and in the answer only. Whatever is still pending
  * when nobody works on it (we were killed, the caller hung up) is of no use to anyone, and is taken back.
+ *
+ * With `onConfirm` the answer becomes durable in the commit that makes the key active: it can be asked for again, so a
+ * caller that hung up changes nothing.
  */
 import type { AddKeyOutcome, AuthorizedKey } from '../domain/authorized-keys.ts';
 import { AppError, notFound } from '../domain/errors.ts';
@@ -14,12 +17,14 @@ import { newId } from '../domain/ids.ts';
 import type { KeyedLock } from '../domain/keyed-lock.ts';
 import { generateKeyPair } from '../domain/ssh-key-pair.ts';
 import { parsePublicKey, type SshPublicKey } from '../domain/ssh-public-key.ts';
+import type { Db } from '../store/database.ts';
 import { confirmKey, deleteKey, recordKey, withdrawKey } from '../store/instance-keys.ts';
 import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
 import { audit } from './audit.ts';
 import { type Actor, requireInstance, requireState, type ServiceContext } from './context.ts';
 import { explainEngineError, withDeadline } from './engine-errors.ts';
 import { inTurn } from './in-turn.ts';
+import type { OnConfirm } from './kept-answers.ts';
 import { proveLogin } from './login-probe.ts';
 
 /** An answer comes within 25 s: waiting for its turn, the engine, and the proof of the login (5 s) together. */
@@ -38,9 +43,12 @@ export interface AddedKey {
   /** The generated private key; "" for a supplied one. */
   readonly privateKey: string;
   readonly message: string;
-  /** To be called when the answer could not be sent. */
+  /** To be called when the answer could not be sent; does nothing where it can be asked for again. */
   readonly takeBack: () => Promise<void>;
 }
+
+/** What a kept answer is made of. */
+export type ConfirmedKey = Omit<AddedKey, 'takeBack'>;
 
 /** One request to add a key, read and checked. */
 interface KeyRequest {
@@ -49,7 +57,10 @@ interface KeyRequest {
   readonly key: SshPublicKey;
   readonly entry: AuthorizedKey;
   readonly verify: boolean;
+  readonly onConfirm: OnConfirm<ConfirmedKey> | undefined;
 }
+
+const nothing = async (): Promise<void> => {};
 
 export class InstanceKeyService {
   readonly #context: ServiceContext;
@@ -63,7 +74,12 @@ export class InstanceKeyService {
   }
 
   /** Adds a key to a running instance. Resolved: the line is in the file, on the disk, and sshd reads that file. */
-  async add(actor: Actor, reference: string, input: AddKeyInput): Promise<AddedKey> {
+  async add(
+    actor: Actor,
+    reference: string,
+    input: AddKeyInput,
+    onConfirm?: OnConfirm<ConfirmedKey>,
+  ): Promise<AddedKey> {
     const key = input.publicKey === undefined ? undefined : parsePublicKey(input.publicKey);
     const instance = await requireInstance(this.#context.store.db, actor, reference);
     requireState('add_key', instance);
@@ -72,7 +88,7 @@ export class InstanceKeyService {
     };
     const request = (parsed: SshPublicKey): KeyRequest => {
       const entry = { publicKey: parsed.line, ...(expiresAt || {}) };
-      return { actor, instance, key: parsed, entry, verify: input.verify };
+      return { actor, instance, key: parsed, entry, verify: input.verify, onConfirm };
     };
     return key ? this.#addSupplied(request(key)) : this.#addGenerated(request);
   }
@@ -80,54 +96,47 @@ export class InstanceKeyService {
   async #addSupplied(request: KeyRequest): Promise<AddedKey> {
     const { instance, key } = request;
     const lockKey = `${instance.id} ${key.fingerprint}`;
-    const added = await inTurn(this.#locks, lockKey, turnPatienceMs, () =>
+    const confirmed = await inTurn(this.#locks, lockKey, turnPatienceMs, () =>
       this.#writeSupplied(request),
     ).catch((error: unknown) => {
       throw explainEngineError(error);
     });
-    const said = added.outcome === 'added' ? 'was added to' : 'is already authorized on';
-    const message = `The key ${key.fingerprint} ${said} instance ${instance.identifier}.`;
-    return { uuid: instance.id, privateKey: '', message, takeBack: async () => {} };
+    return { ...confirmed, takeBack: nothing };
   }
 
-  async #writeSupplied(request: KeyRequest): Promise<AddKeyOutcome> {
+  async #writeSupplied(request: KeyRequest): Promise<ConfirmedKey> {
     const outcome = await this.#write(request);
     try {
       await this.#prove(request);
-      await this.#recordSupplied(request, outcome);
+      return await this.#recordSupplied(request, outcome);
     } catch (error) {
       if (outcome.outcome === 'added') await this.#removeLine(request, outcome.line);
       throw error;
     }
-    return outcome;
   }
 
   async #addGenerated(toRequest: (key: SshPublicKey) => KeyRequest): Promise<AddedKey> {
     const pair = generateKeyPair('berth-generated');
     const request = toRequest(pair.publicKey);
-    const { instance, key } = request;
+    const { instance, key, onConfirm } = request;
+    const message = `A new key ${key.fingerprint} was added to instance ${instance.identifier}; its private half is shown this once.`;
+    const confirmed = { uuid: instance.id, privateKey: pair.privateKey, message };
     const id = newId();
     this.inFlight.add(id);
     try {
-      await this.#writeGenerated(request, id);
+      await this.#writeGenerated(request, id, confirmed);
     } catch (error) {
       await this.#takeBack(request, id);
       throw error;
     } finally {
       this.inFlight.delete(id);
     }
-    const message = `A new key ${key.fingerprint} was added to instance ${instance.identifier}; its private half is shown this once.`;
-    return {
-      uuid: instance.id,
-      privateKey: pair.privateKey,
-      message,
-      takeBack: () => this.#takeBack(request, id),
-    };
+    return { ...confirmed, takeBack: onConfirm ? nothing : () => this.#takeBack(request, id) };
   }
 
-  async #writeGenerated(request: KeyRequest, id: string): Promise<void> {
-    const { store, now, crashPoint } = this.#context;
-    const { actor, instance, key } = request;
+  async #writeGenerated(request: KeyRequest, id: string, result: ConfirmedKey): Promise<void> {
+    const { store, crashPoint } = this.#context;
+    const { instance } = request;
     const recorded = await store.transaction((tx) =>
       recordKey(tx, this.#row(request, id, 'generated', 'pending')),
     );
@@ -136,16 +145,17 @@ export class InstanceKeyService {
     await this.#write(request);
     crashPoint('add_key:written:after');
     await this.#prove(request);
-    const confirmed = await store.transaction(async (tx) => {
-      await audit(tx, actor, now(), {
-        action: 'key.add',
-        subject: `${instance.id} ${key.fingerprint}`,
-        outcome: 'generated',
-      });
-      return confirmKey(tx, id);
-    });
-    if (!confirmed) throw notFound('Instance', String(instance.identifier));
+    await store.transaction((tx) => this.#confirm(tx, request, id, result));
     crashPoint('add_key:confirmed:after');
+  }
+
+  async #confirm(tx: Db, request: KeyRequest, id: string, result: ConfirmedKey): Promise<void> {
+    const { actor, instance, key } = request;
+    const subject = `${instance.id} ${key.fingerprint}`;
+    const entry = { action: 'key.add', subject, outcome: 'generated' };
+    await audit(tx, actor, this.#context.now(), entry);
+    if (!(await confirmKey(tx, id))) throw notFound('Instance', String(instance.identifier));
+    await request.onConfirm?.(tx, result);
   }
 
   /** The engine's part. Late or failed, nothing of this request stays behind. */
@@ -170,15 +180,20 @@ export class InstanceKeyService {
     await proveLogin({ ip, port }, request.key);
   }
 
-  async #recordSupplied(request: KeyRequest, added: AddKeyOutcome): Promise<void> {
+  async #recordSupplied(request: KeyRequest, added: AddKeyOutcome): Promise<ConfirmedKey> {
     const { store, now } = this.#context;
     const { actor, instance, key } = request;
-    const recorded = await store.transaction(async (tx) => {
+    const said = added.outcome === 'added' ? 'was added to' : 'is already authorized on';
+    const message = `The key ${key.fingerprint} ${said} instance ${instance.identifier}.`;
+    const confirmed = { uuid: instance.id, privateKey: '', message };
+    await store.transaction(async (tx) => {
       const subject = `${instance.id} ${key.fingerprint}`;
       await audit(tx, actor, now(), { action: 'key.add', subject, outcome: added.outcome });
-      return recordKey(tx, this.#row(request, newId(), 'supplied', 'active'));
+      const recorded = await recordKey(tx, this.#row(request, newId(), 'supplied', 'active'));
+      if (!recorded) throw notFound('Instance', String(instance.identifier));
+      await request.onConfirm?.(tx, confirmed);
     });
-    if (!recorded) throw notFound('Instance', String(instance.identifier));
+    return confirmed;
   }
 
   #row(

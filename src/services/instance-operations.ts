@@ -1,16 +1,13 @@
 import type { AuthorizedKey } from '../domain/authorized-keys.ts';
-import {
-  type DiskSource,
-  type Endpoint,
-  EngineError,
-  type MachineSpec,
-} from '../engines/engine.ts';
+import type { Catalog } from '../domain/catalog.ts';
+import { type Endpoint, EngineError } from '../engines/engine.ts';
 import type { Db } from '../store/database.ts';
 import { listKeys } from '../store/instance-keys.ts';
 import { deleteInstanceRow, getInstance, updateInstance } from '../store/instances.ts';
 import type { InstanceRow, InstanceTable, OperationRow } from '../store/schema.ts';
-import { getSnapshot } from '../store/snapshots.ts';
 import type { ServiceContext } from './context.ts';
+import { engineSource } from './disk-sources.ts';
+import { loadMachine } from './machine.ts';
 import {
   isFinalEngineError,
   type OperationKind,
@@ -23,8 +20,12 @@ import { choosePort, type PortRange } from './ports.ts';
 const loyaltyToPort = 3;
 
 /** The slow work on instances: one entry a kind, steps in order. */
-export function instanceOperations(context: ServiceContext, sshPorts: PortRange): OperationKind[] {
-  const steps = new InstanceSteps(context, sshPorts);
+export function instanceOperations(
+  context: ServiceContext,
+  sshPorts: PortRange,
+  catalog: Catalog,
+): OperationKind[] {
+  const steps = new InstanceSteps(context, sshPorts, catalog);
   const set = (change: Partial<InstanceTable>) => (tx: Db, operation: OperationRow) =>
     updateInstance(tx, operation.subject_id, { ...change, status_since: context.now() });
   const failed =
@@ -68,6 +69,7 @@ export function instanceOperations(context: ServiceContext, sshPorts: PortRange)
 class InstanceSteps {
   readonly #context: ServiceContext;
   readonly #sshPorts: PortRange;
+  readonly #catalog: Catalog;
   /** Ports that something else on this host answered on. */
   readonly #foreignPorts = new Set<number>();
 
@@ -75,9 +77,10 @@ class InstanceSteps {
     name: 'disk',
     run: async (operation) => {
       const instance = await this.#instance(operation);
-      await this.#context.engine.create(
-        machineOf(instance),
-        await this.#source(instance),
+      const { engine, store } = this.#context;
+      await engine.create(
+        await loadMachine(store.db, instance),
+        await engineSource(store.db, instance, this.#catalog),
         await this.#keys(instance),
       );
     },
@@ -111,22 +114,16 @@ class InstanceSteps {
     },
   };
 
-  constructor(context: ServiceContext, sshPorts: PortRange) {
+  constructor(context: ServiceContext, sshPorts: PortRange, catalog: Catalog) {
     this.#context = context;
     this.#sshPorts = sshPorts;
+    this.#catalog = catalog;
   }
 
   async #instance(operation: OperationRow): Promise<InstanceRow> {
     const instance = await getInstance(this.#context.store.db, operation.subject_id);
     if (!instance) throw new Error(`operation ${operation.id} lost its instance`);
     return instance;
-  }
-
-  async #source(instance: InstanceRow): Promise<DiskSource> {
-    if (instance.snapshot_id === null) return { kind: 'template', template: instance.template };
-    const snapshot = await getSnapshot(this.#context.store.db, instance.snapshot_id);
-    if (!snapshot) throw new EngineError('failed', 'The snapshot to restore is gone.');
-    return { kind: 'snapshot', snapshotRef: snapshot.engine_ref };
   }
 
   async #keys(instance: InstanceRow): Promise<AuthorizedKey[]> {
@@ -139,7 +136,7 @@ class InstanceSteps {
     const { engine, store } = this.#context;
     const instance = await this.#instance(operation);
     try {
-      return await engine.start(machineOf(instance));
+      return await engine.start(await loadMachine(store.db, instance));
     } catch (error) {
       const taken = error instanceof EngineError && error.kind === 'port_taken';
       const loyal = operation.kind === 'instance.start' && operation.attempts < loyaltyToPort;
@@ -150,15 +147,4 @@ class InstanceSteps {
       return this.#startOnSomePort(operation);
     }
   }
-}
-
-function machineOf(instance: InstanceRow): MachineSpec {
-  return {
-    ref: instance.engine_ref,
-    hostname: instance.name,
-    cpuCores: instance.cpu_cores,
-    memoryGb: instance.memory_gb,
-    diskSizeGb: instance.disk_size_gb,
-    sshPort: instance.ssh_port,
-  };
 }

@@ -1,11 +1,5 @@
-import {
-  type Catalog,
-  findGpuType,
-  findTemplate,
-  type GpuType,
-  type Range,
-} from '../domain/catalog.ts';
-import { AppError, conflict, invalidRequest } from '../domain/errors.ts';
+import { type Catalog, checkPlacement } from '../domain/catalog.ts';
+import { AppError } from '../domain/errors.ts';
 import { newId } from '../domain/ids.ts';
 import type { InstanceStatus } from '../domain/lifecycle.ts';
 import { generateKeyPair } from '../domain/ssh-key-pair.ts';
@@ -18,20 +12,17 @@ import {
   recordKey,
   withdrawKey,
 } from '../store/instance-keys.ts';
+import { listPorts, listPortsByInstance } from '../store/instance-ports.ts';
 import { insertInstance, listInstances, moveInstance } from '../store/instances.ts';
 import { takeIdentifier } from '../store/organizations.ts';
-import type { InstanceRow, SnapshotRow } from '../store/schema.ts';
-import { findSnapshotByName } from '../store/snapshots.ts';
+import type { InstanceRow } from '../store/schema.ts';
 import { audit } from './audit.ts';
-import {
-  type Actor,
-  requireInstance,
-  requireState,
-  type ServiceContext,
-  shorten,
-} from './context.ts';
+import { type Actor, requireInstance, requireState, type ServiceContext } from './context.ts';
+import { type NamedSource, resolveSource } from './disk-sources.ts';
+import type { OnConfirm } from './kept-answers.ts';
 import { enqueue, type OperationName, operationDeadlines } from './operations.ts';
 import { choosePort, type PortRange } from './ports.ts';
+import { growthOfInstance, requireQuota } from './quotas.ts';
 
 export interface NewInstance {
   readonly cpuCores: number;
@@ -54,16 +45,14 @@ export interface CreatedInstance {
   readonly takeBack: () => Promise<void>;
 }
 
+/** What a kept answer is made of. */
+export type ConfirmedInstance = Omit<CreatedInstance, 'takeBack'>;
+
 /** An instance and the key lines that callers were told of. */
 export interface InstanceView {
   readonly row: InstanceRow;
   readonly publicKeys: readonly string[];
-}
-
-/** What a new disk starts from, resolved. */
-interface Source {
-  readonly template: string;
-  readonly snapshot: SnapshotRow | undefined;
+  readonly httpPorts: readonly number[];
 }
 
 export interface InstanceServiceOptions {
@@ -87,17 +76,27 @@ export class InstanceService {
   }
 
   /** Accepts a new instance: it is PROVISIONING (or RESTORING) when this resolves. Bad sizes are a 400 before a row is written. */
-  async create(actor: Actor, input: NewInstance): Promise<CreatedInstance> {
-    const gpuType = checkSizes(this.#options.catalog, input);
+  async create(
+    actor: Actor,
+    input: NewInstance,
+    onConfirm?: OnConfirm<ConfirmedInstance>,
+  ): Promise<CreatedInstance> {
+    const { catalog } = this.#options;
+    const { capabilities } = this.#context.engine;
+    const { memoryGb } = checkPlacement(catalog, capabilities, input);
     const generated =
       input.publicKey === undefined ? generateKeyPair('berth-generated') : undefined;
     const key = generated?.publicKey ?? parsePublicKey(input.publicKey ?? '');
     const keyId = newId();
+    // Where the answer can be asked for again, nobody has to wait for it to leave.
+    const unsure = generated !== undefined && onConfirm === undefined;
     this.#options.keysInFlight.add(keyId);
     try {
-      const row = await this.#context.store.transaction(async (tx) => {
-        const source = await this.#resolveSource(tx, actor, input);
-        const instance = await this.#newRow(tx, actor, input, { source, gpuType });
+      const made = await this.#context.store.transaction(async (tx) => {
+        const wish = { orgId: actor.orgId, ...input };
+        const source = await resolveSource(tx, wish, catalog, capabilities);
+        await requireQuota(tx, actor.orgId, growthOfInstance(input));
+        const instance = await this.#newRow(tx, actor, input, { source, memoryGb });
         await insertInstance(tx, instance);
         const recorded = {
           id: keyId,
@@ -111,55 +110,28 @@ export class InstanceService {
           fingerprint: key.fingerprint,
           comment: key.comment,
         };
-        const state = generated ? 'pending' : 'active';
+        const state = unsure ? 'pending' : 'active';
         await recordKey(tx, { ...recorded, ...facts, source: 'create', state, expires_at: null });
         await this.#enqueue(tx, actor, instance.id, 'instance.create');
-        return instance;
+        const { id: uuid, identifier } = instance;
+        const confirmed = { uuid, identifier, privateKey: generated?.privateKey ?? '' };
+        await onConfirm?.(tx, confirmed);
+        return confirmed;
       });
-      if (generated) await this.#context.store.transaction((tx) => confirmKey(tx, keyId));
+      if (unsure) await this.#context.store.transaction((tx) => confirmKey(tx, keyId));
       this.#options.poke();
-      const takeBack = () =>
-        generated ? withdrawKey(this.#context.store.db, keyId) : Promise.resolve();
-      return {
-        uuid: row.id,
-        identifier: row.identifier,
-        privateKey: generated?.privateKey ?? '',
-        takeBack,
-      };
+      const { db } = this.#context.store;
+      return { ...made, takeBack: async () => (unsure ? withdrawKey(db, keyId) : undefined) };
     } finally {
       this.#options.keysInFlight.delete(keyId);
     }
-  }
-
-  async #resolveSource(tx: Db, actor: Actor, input: NewInstance): Promise<Source> {
-    const { catalog } = this.#options;
-    const template = findTemplate(catalog, input.template);
-    if (template) return { template: template.key, snapshot: undefined };
-    const snapshot = await findSnapshotByName(tx, actor.orgId, input.template);
-    if (!snapshot) {
-      const keys = catalog.templates.map((known) => known.key).join(', ');
-      throw invalidRequest(
-        `The field "template" is "${shorten(input.template)}", but must be a template (${keys}) or the name of a READY snapshot.`,
-      );
-    }
-    if (snapshot.status !== 'READY') {
-      throw conflict(
-        `The snapshot "${snapshot.name}" is ${snapshot.status}; only a READY one can be restored.`,
-      );
-    }
-    if (input.diskSizeGb < snapshot.minimum_disk_size_gb) {
-      throw invalidRequest(
-        `The field "disk_size_gb" is ${input.diskSizeGb}, but the snapshot "${snapshot.name}" needs at least ${snapshot.minimum_disk_size_gb}.`,
-      );
-    }
-    return { template: snapshot.name, snapshot };
   }
 
   async #newRow(
     tx: Db,
     actor: Actor,
     input: NewInstance,
-    resolved: { source: Source; gpuType: GpuType },
+    resolved: { source: NamedSource; memoryGb: number },
   ): Promise<InstanceRow> {
     const now = this.#context.now();
     const id = newId();
@@ -174,12 +146,12 @@ export class InstanceService {
       status: restoring ? 'RESTORING' : 'PROVISIONING',
       cpu_cores: input.cpuCores,
       num_gpus: input.numGpus,
-      memory_gb: input.cpuCores * resolved.gpuType.ramPerVcpuGb,
+      memory_gb: resolved.memoryGb,
       disk_size_gb: input.diskSizeGb,
       ephemeral_disk_gb: input.ephemeralDiskGb,
       gpu_type: input.gpuType,
       mode: input.mode,
-      template: resolved.source.template,
+      template: resolved.source.name,
       snapshot_id: resolved.source.snapshot?.id ?? null,
       ssh_port: await choosePort(tx, this.#options.sshPorts, new Set()),
       ip: null,
@@ -196,8 +168,10 @@ export class InstanceService {
     const { db } = this.#context.store;
     const rows = await listInstances(db, actor.orgId);
     const keys = Map.groupBy(await listActiveKeys(db, actor.orgId), (key) => key.instance_id);
+    const ports = await listPortsByInstance(db, actor.orgId);
     return rows.map((row) => ({
       row,
+      httpPorts: ports.get(row.id) ?? [],
       publicKeys: (keys.get(row.id) ?? []).map((key) => key.public_key),
     }));
   }
@@ -208,6 +182,7 @@ export class InstanceService {
     const keys = await listKeys(db, actor.orgId, row.id);
     return {
       row,
+      httpPorts: await listPorts(db, actor.orgId, row.id),
       publicKeys: keys.filter((key) => key.state === 'active').map((key) => key.public_key),
     };
   }
@@ -269,31 +244,3 @@ const changedMeanwhile = (): AppError =>
     'conflict',
     'The instance changed at the same moment. Look at its status and try again.',
   );
-
-/** The 400 names the field, the value and what is allowed. */
-function checkSizes(catalog: Catalog, input: NewInstance): GpuType {
-  const gpuType = findGpuType(catalog, input.gpuType);
-  if (!gpuType) {
-    const names = catalog.gpuTypes.map((type) => type.name).join(', ');
-    throw invalidRequest(
-      `The field "gpu_type" is "${shorten(input.gpuType)}", but this service has: ${names}.`,
-    );
-  }
-  if (!gpuType.counts.includes(input.numGpus)) {
-    const counts = gpuType.counts.join(', ');
-    throw invalidRequest(
-      `The field "num_gpus" is ${input.numGpus}, but for "${gpuType.name}" it must be one of: ${counts}.`,
-    );
-  }
-  checkRange('cpu_cores', input.cpuCores, catalog.cpuCores);
-  checkRange('disk_size_gb', input.diskSizeGb, catalog.diskSizeGb);
-  checkRange('ephemeral_disk_gb', input.ephemeralDiskGb, catalog.ephemeralDiskGb);
-  return gpuType;
-}
-
-function checkRange(field: string, value: number, range: Range): void {
-  if (value >= range.min && value <= range.max) return;
-  throw invalidRequest(
-    `The field "${field}" is ${value}, but must be from ${range.min} to ${range.max}.`,
-  );
-}

@@ -3,10 +3,12 @@ import { deleteKey, isPending, listPendingKeys } from '../store/instance-keys.ts
 import { getInstance, listSteadyInstances, moveInstance } from '../store/instances.ts';
 import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
 import type { ServiceContext } from './context.ts';
+import type { InstanceConfiguration } from './instance-configuration.ts';
 import { enqueue, type OperationName, operationDeadlines } from './operations.ts';
 
 export interface MonitorOptions {
   readonly context: ServiceContext;
+  readonly configuration: InstanceConfiguration;
   readonly poke: () => void;
   /** Keys that a request is still working on. */
   readonly keysInFlight: ReadonlySet<string>;
@@ -14,7 +16,8 @@ export interface MonitorOptions {
 
 /**
  * Compares what the database says with what the engine holds, and sets right what differs: a dead instance is
- * started again, one that should be stopped is stopped, and a generated key whose answer never left is taken back.
+ * started again, one that should be stopped is stopped, published ports and sizes are set, and a generated key whose
+ * answer never left is taken back.
  * What the database does not know is reported, never deleted.
  */
 export class Monitor {
@@ -27,12 +30,13 @@ export class Monitor {
     this.#context = options.context;
   }
 
-  /** One look; never throws. */
-  async look(): Promise<void> {
+  /** One look; never throws. `states`: published ports are left for later, when the service has its own port. */
+  async look(scope: 'all' | 'states' = 'all'): Promise<void> {
     try {
       const before = await listSteadyInstances(this.#context.store.db);
       const inventory = await this.#context.engine.inventory();
       for (const instance of before) await this.#compare(instance, inventory);
+      if (scope === 'all') await this.#options.configuration.look(before, inventory);
       await this.#sweepKeys();
     } catch (error) {
       this.#context.log.warn({ err: error }, 'the engine could not be looked at');

@@ -91,6 +91,7 @@ const attemptsAtFailure = 5;
 export function isFinalEngineError(error: unknown, attempts: number): boolean {
   if (error instanceof AppError) return false;
   if (!(error instanceof EngineError)) return attempts >= attemptsAtFailure;
-  if (['no_space', 'not_running', 'guest_conflict'].includes(error.kind)) return true;
+  if (['no_space', 'not_running', 'guest_conflict', 'port_refused'].includes(error.kind))
+    return true;
   return error.kind === 'failed' && attempts >= attemptsAtFailure;
 }

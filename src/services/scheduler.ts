@@ -10,16 +10,24 @@ export class Scheduler {
   readonly #worker: Worker;
   readonly #monitor: Monitor;
   readonly #log: Log;
+  readonly #chores: readonly (() => Promise<void>)[];
   #workTimer: NodeJS.Timeout | undefined;
   #lookTimer: NodeJS.Timeout | undefined;
   #busy = false;
   #again = false;
   #stopped = false;
 
-  constructor(worker: Worker, monitor: Monitor, log: Log) {
+  /** `chores`: run after each look; none of them rejects. */
+  constructor(
+    worker: Worker,
+    monitor: Monitor,
+    log: Log,
+    chores: readonly (() => Promise<void>)[] = [],
+  ) {
     this.#worker = worker;
     this.#monitor = monitor;
     this.#log = log;
+    this.#chores = chores;
   }
 
   start(): void {
@@ -61,8 +69,13 @@ export class Scheduler {
   #lookLater(): void {
     if (this.#stopped) return;
     this.#lookTimer = setTimeout(
-      () => void this.#monitor.look().finally(() => this.#lookLater()),
+      () => void this.#look().finally(() => this.#lookLater()),
       lookEveryMs,
     );
+  }
+
+  async #look(): Promise<void> {
+    await this.#monitor.look();
+    for (const chore of this.#chores) if (!this.#stopped) await chore();
   }
 }

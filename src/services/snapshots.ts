@@ -21,11 +21,12 @@ import {
   shorten,
 } from './context.ts';
 import { enqueue, operationDeadlines } from './operations.ts';
+import { requireQuota } from './quotas.ts';
 
 /** Node writes a string up to 16 KiB, its headers included, without a copy on the heap. */
 const shortLength = 12 * 1024;
 
-const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
+export const snapshotNamePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
 /** The answer of the list, encoded: the bytes of a JSON array and their strong ETag (RFC 9110 section 8.8.3). */
 export interface EncodedList {
@@ -50,6 +51,7 @@ export class SnapshotService {
   readonly #encoded = new Map<string, EncodedList>();
   /** Counts the changes of an organization's list, so that one encoded before a change is not kept after it. */
   readonly #generations = new Map<string, number>();
+  readonly #listeners = new Set<(orgId: string) => void>();
 
   constructor(options: SnapshotServiceOptions) {
     this.#options = options;
@@ -74,8 +76,19 @@ export class SnapshotService {
 
   /** To be called after each commit that changed the organization's snapshots. */
   changed(orgId: string): void {
+    this.forget(orgId);
+    for (const listener of this.#listeners) listener(orgId);
+  }
+
+  /** The next list is read from the database: another node may have changed it. */
+  forget(orgId: string): void {
     this.#generations.set(orgId, (this.#generations.get(orgId) ?? 0) + 1);
     this.#encoded.delete(orgId);
+  }
+
+  /** Calls `listener` after each change that this process knows of. */
+  onChange(listener: (orgId: string) => void): void {
+    this.#listeners.add(listener);
   }
 
   /** Accepts a snapshot of a running instance: it is CREATING when this resolves. */
@@ -86,6 +99,7 @@ export class SnapshotService {
       const instance = await requireInstance(tx, actor, instanceReference);
       requireState('snapshot', instance);
       await this.#requireFreeName(tx, actor, name);
+      await requireQuota(tx, actor.orgId, { snapshots: 1 });
       await this.#accept(tx, actor, instance, name);
     });
     this.changed(actor.orgId);
@@ -175,7 +189,7 @@ export class SnapshotService {
 }
 
 function requireName(name: string): void {
-  if (namePattern.test(name)) return;
+  if (snapshotNamePattern.test(name)) return;
   throw invalidRequest(
     'The field "name" must be 1 to 63 letters, digits, ".", "_" or "-", and start with a letter or digit.',
   );
@@ -183,6 +197,18 @@ function requireName(name: string): void {
 
 /** Field by field, so that a new column never shows. */
 function encode(rows: readonly SnapshotRow[]): EncodedList {
+  const text = snapshotsAsJson(rows);
+  const body = Buffer.from(text);
+  const oneByteEach = body.length === text.length;
+  return {
+    body,
+    ...(oneByteEach && text.length <= shortLength && { short: text }),
+    length: String(body.length),
+    etag: strongEtag(body),
+  };
+}
+
+export function snapshotsAsJson(rows: readonly SnapshotRow[]): string {
   const views = rows.map((row) => ({
     createdAt: Math.floor(row.created_at / 1000),
     id: row.id,
@@ -190,13 +216,8 @@ function encode(rows: readonly SnapshotRow[]): EncodedList {
     name: row.name,
     status: row.status,
   }));
-  const text = JSON.stringify(views);
-  const body = Buffer.from(text);
-  const oneByteEach = body.length === text.length;
-  return {
-    body,
-    ...(oneByteEach && text.length <= shortLength && { short: text }),
-    length: String(body.length),
-    etag: `"${createHash('sha256').update(body).digest('base64url').slice(0, 22)}"`,
-  };
+  return JSON.stringify(views);
 }
+
+export const strongEtag = (content: Buffer | string): string =>
+  `"${createHash('sha256').update(content).digest('base64url').slice(0, 22)}"`;

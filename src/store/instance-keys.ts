@@ -71,6 +71,20 @@ export function listKeys(db: Db, orgId: string, instanceId: string): Promise<Ins
     .execute();
 }
 
+/** Where in the organization this key was recorded. */
+export function listKeysByFingerprint(
+  db: Db,
+  orgId: string,
+  fingerprint: string,
+): Promise<InstanceKeyRow[]> {
+  return db
+    .selectFrom('instance_keys')
+    .selectAll()
+    .where('org_id', '=', orgId)
+    .where('fingerprint', '=', fingerprint)
+    .execute();
+}
+
 /** The keys that callers were told of, of every instance of the organization, oldest first. */
 export function listActiveKeys(
   db: Db,

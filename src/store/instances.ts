@@ -81,6 +81,25 @@ export async function moveInstance(
   return result.numUpdatedRows === 1n;
 }
 
+/** Compare and set: false when it is not in the very state any more in which it was read. */
+export async function changeInstance(
+  db: Db,
+  orgId: string,
+  read: Pick<InstanceRow, 'id' | 'status' | 'status_since'>,
+  change: Updateable<InstanceTable>,
+): Promise<boolean> {
+  const result = await db
+    .updateTable('instances')
+    .set(change)
+    .where('org_id', '=', orgId)
+    .where('id', '=', read.id)
+    .where('status', '=', read.status)
+    .where('status_since', '=', read.status_since)
+    .where('deleted_at', 'is', null)
+    .executeTakeFirst();
+  return result.numUpdatedRows === 1n;
+}
+
 export async function deleteInstanceRow(db: Db, id: string): Promise<void> {
   await db.deleteFrom('instances').where('id', '=', id).execute();
 }

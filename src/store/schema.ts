@@ -180,7 +180,7 @@ export interface KeptAnswerTable {
   id: string;
   org_id: string;
   token_id: string;
-  /** SHA-256 of the key, and of method, path and body. */
+  /** Of the key, and of method, path and body: HMAC-SHA256 under a key that the caller's token yields. */
   key_hash: string;
   request_hash: string;
   /** The node that works on it. */

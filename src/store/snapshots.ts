@@ -1,6 +1,21 @@
-import type { Insertable, Updateable } from 'kysely';
+import type { ExpressionBuilder, Insertable, Updateable } from 'kysely';
 import type { Db } from './database.ts';
-import type { SnapshotRow, SnapshotTable } from './schema.ts';
+import type { Schema, SnapshotRow, SnapshotTable } from './schema.ts';
+
+/** All that is given has to hold. */
+export interface SnapshotFilter {
+  readonly status?: SnapshotRow['status'];
+  readonly name?: string;
+  readonly instanceId?: string;
+  /** A restore fits on a disk of this size. */
+  readonly fitsGb?: number;
+}
+
+/** Where a page ended: the order of the list, as `listSnapshots` has it. It need not exist any more. */
+export interface SnapshotPosition {
+  readonly createdAtSeconds: number;
+  readonly id: string;
+}
 
 export async function insertSnapshot(db: Db, row: Insertable<SnapshotTable>): Promise<void> {
   await db.insertInto('snapshots').values(row).execute();
@@ -17,6 +32,89 @@ export function listSnapshots(db: Db, orgId: string): Promise<SnapshotRow[]> {
     .orderBy('id')
     .execute();
 }
+
+/** What `listSnapshots` gives, as far as the filter lets it through; behind `after`, at most `limit`. */
+export function pageSnapshots(
+  db: Db,
+  orgId: string,
+  filter: SnapshotFilter,
+  page: { readonly after?: SnapshotPosition | undefined; readonly limit?: number | undefined },
+): Promise<SnapshotRow[]> {
+  const { after, limit } = page;
+  return filtered(db, orgId, filter)
+    .selectAll()
+    .$if(after !== undefined, (query) =>
+      query.where(isBehind(after ?? { createdAtSeconds: 0, id: '' })),
+    )
+    .orderBy((eb) => eb('created_at', '/', eb.lit(1000)))
+    .orderBy('id')
+    .$if(limit !== undefined, (query) => query.limit(limit ?? 0))
+    .execute();
+}
+
+export async function countSnapshots(
+  db: Db,
+  orgId: string,
+  filter: SnapshotFilter,
+): Promise<number> {
+  const { count } = await filtered(db, orgId, filter)
+    .select((eb) => eb.fn.countAll().as('count'))
+    .executeTakeFirstOrThrow();
+  return Number(count);
+}
+
+/**
+ * A text that is another one after every change of the organization's list: one look at an index and its rows, however
+ * many are waiting for a change. The sums tell apart what counts alone would not (one deleted, another one made).
+ */
+export async function snapshotsDigest(db: Db, orgId: string): Promise<string> {
+  const rows = await db
+    .selectFrom('snapshots')
+    .select((eb) => [
+      'status',
+      eb.fn.countAll().as('count'),
+      eb.fn.sum('minimum_disk_size_gb').as('sizes'),
+      // Small enough for a sum that stays exact.
+      eb.fn.sum(eb('created_at', '%', eb.lit(1_000_003))).as('times'),
+      eb.fn.max('id').as('newest'),
+    ])
+    .where('org_id', '=', orgId)
+    .where('deleted_at', 'is', null)
+    .groupBy('status')
+    .orderBy('status')
+    .execute();
+  return JSON.stringify(
+    rows.map(({ status, count, sizes, times, newest }) => [
+      status,
+      Number(count),
+      Number(sizes),
+      Number(times),
+      newest,
+    ]),
+  );
+}
+
+function filtered(db: Db, orgId: string, filter: SnapshotFilter) {
+  const { status, name, instanceId, fitsGb } = filter;
+  return db
+    .selectFrom('snapshots')
+    .where('org_id', '=', orgId)
+    .where('deleted_at', 'is', null)
+    .$if(status !== undefined, (query) => query.where('status', '=', status ?? 'READY'))
+    .$if(name !== undefined, (query) => query.where('name', '=', name ?? ''))
+    .$if(instanceId !== undefined, (query) => query.where('instance_id', '=', instanceId ?? ''))
+    .$if(fitsGb !== undefined, (query) => query.where('minimum_disk_size_gb', '<=', fitsGb ?? 0));
+}
+
+const isBehind =
+  ({ createdAtSeconds, id }: SnapshotPosition) =>
+  (eb: ExpressionBuilder<Schema, 'snapshots'>) => {
+    const second = eb('created_at', '/', eb.lit(1000));
+    return eb.or([
+      eb(second, '>', createdAtSeconds),
+      eb.and([eb(second, '=', createdAtSeconds), eb('id', '>', id)]),
+    ]);
+  };
 
 export function findSnapshot(db: Db, orgId: string, id: string): Promise<SnapshotRow | undefined> {
   return db

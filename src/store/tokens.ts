@@ -38,29 +38,40 @@ export async function insertToken(db: Db, row: Insertable<TokenTable>): Promise<
   await db.insertInto('tokens').values(row).execute();
 }
 
-export function listTokens(db: Db, orgId: string): Promise<TokenRow[]> {
+/** A token, and the member whose it is. */
+export type MemberTokenRow = TokenRow & { readonly email: string; readonly role: Role };
+
+const withMembers = (db: Db, orgId: string) =>
+  db
+    .selectFrom('tokens')
+    .innerJoin('users', 'users.id', 'tokens.user_id')
+    .selectAll('tokens')
+    .select(['users.email as email', 'users.role as role'])
+    .where('tokens.org_id', '=', orgId);
+
+export function listTokens(db: Db, orgId: string): Promise<MemberTokenRow[]> {
+  return withMembers(db, orgId).orderBy('tokens.created_at').orderBy('tokens.id').execute();
+}
+
+export function findToken(db: Db, orgId: string, id: string): Promise<MemberTokenRow | undefined> {
+  return withMembers(db, orgId).where('tokens.id', '=', id).executeTakeFirst();
+}
+
+export function findTokenByName(
+  db: Db,
+  orgId: string,
+  name: string,
+): Promise<TokenRow | undefined> {
   return db
     .selectFrom('tokens')
     .selectAll()
     .where('org_id', '=', orgId)
-    .orderBy('created_at')
-    .orderBy('id')
-    .execute();
+    .where('name', '=', name)
+    .executeTakeFirst();
 }
 
-/** The hash of the token that was deleted; undefined when there is none of that name. */
-export async function deleteTokenByName(
-  db: Db,
-  orgId: string,
-  name: string,
-): Promise<string | undefined> {
-  const row = await db
-    .deleteFrom('tokens')
-    .where('org_id', '=', orgId)
-    .where('name', '=', name)
-    .returning('hash')
-    .executeTakeFirst();
-  return row?.hash;
+export async function deleteToken(db: Db, orgId: string, id: string): Promise<void> {
+  await db.deleteFrom('tokens').where('org_id', '=', orgId).where('id', '=', id).execute();
 }
 
 export async function touchToken(db: Db, id: string, usedAt: number): Promise<void> {

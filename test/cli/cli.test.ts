@@ -5,6 +5,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdir, readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { claimPorts } from '../support/ports.ts';
 import * as berth from './berth.ts';
 import { type Service, startService } from './service.ts';
 
@@ -155,6 +156,21 @@ describe('the command line against the service', () => {
       await fail(['ssh', reference], 4);
     });
   }
+
+  test('instance modify changes sizes, and instance ports publishes and takes back', async () => {
+    const { from: port } = await claimPorts(1);
+    const sized = await succeed(['instance', 'modify', '0', '--cpus', '2', '--disk', '2']);
+    assert.match(sized.stdout, /^Instance 0 has 2 CPU cores, 8 GB of memory, a disk of 2 GB/);
+    await fail(['instance', 'modify', '0', '--disk', '1'], 1, /can only grow/);
+    assert.match((await succeed(['instance', 'ports', '0'])).stdout, /no published ports/);
+    const add = ['instance', 'ports', '0', '--add', String(port)];
+    assert.equal((await succeed(add)).stdout, `Published ports of instance 0: ${port}\n`);
+    assert.match((await succeed(['instance', 'show', '0'])).stdout, new RegExp(`Ports +${port}\n`));
+    const removed = await succeed(['instance', 'ports', uuid, '--remove', String(port), '--json']);
+    const answer = { identifier: '0', instance_name: 'instance-0', http_ports: [] };
+    assert.deepEqual(JSON.parse(removed.stdout), answer);
+    await fail(['instance', 'ports', '0', '--add', '22'], 1, /22.*reserved/);
+  });
 
   test('a size that cannot be had exits 1, and leaves no key file', async () => {
     await fail(['instance', 'create', '--cpus', '999999'], 1);

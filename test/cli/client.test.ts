@@ -14,8 +14,10 @@ function losing(code: string): { client: Client; attempts: () => number } {
       cause: Object.assign(new Error(token), { code }),
     });
   };
-  return { client: createClient({ baseUrl, token, fetch }), attempts: () => count };
+  return { client: createClient({ baseUrl, token, fetch, pause }), attempts: () => count };
 }
+
+const pause = async (): Promise<void> => {};
 
 /** A network that answers the same to everything, and keeps what was asked. */
 function answering(status: number, body: string) {
@@ -32,11 +34,11 @@ const retriedRequests: readonly [string, number, (client: Client) => Promise<unk
   ['start', 3, (client) => client.startInstance('0')],
   ['stop', 3, (client) => client.stopInstance('0')],
   ['add_key with a public key', 3, (client) => client.addKey('0', { public_key: 'ssh-ed25519 A' })],
-  ['add_key that generates', 1, (client) => client.addKey('0')],
-  ['delete', 1, (client) => client.deleteInstance('0')],
+  ['add_key that generates', 3, (client) => client.addKey('0')],
+  ['delete', 3, (client) => client.deleteInstance('0')],
   ['remove a key', 1, (client) => client.removeKey('0', 'SHA256:x')],
-  ['make a snapshot', 1, (client) => client.createSnapshot({ instanceId: '0', name: 'n' })],
-  ['make a token', 1, (client) => client.createToken({ name: 'n' })],
+  ['make a snapshot', 3, (client) => client.createSnapshot({ instanceId: '0', name: 'n' })],
+  ['make a token', 3, (client) => client.createToken({ name: 'n' })],
 ];
 
 for (const [name, attempts, request] of retriedRequests) {
@@ -55,6 +57,78 @@ test('a refused connection is reported at once, with the URL and without the tok
     return true;
   });
   assert.equal(network.attempts(), 1);
+});
+
+/** A network that gives these answers in turn, the last one for ever, and keeps what was asked. */
+function answeringInTurn(...answers: readonly (Response | Error)[]) {
+  const asked: (RequestInit | undefined)[] = [];
+  const pauses: number[] = [];
+  const fetch: typeof globalThis.fetch = async (_url, init) => {
+    const answer = answers[Math.min(asked.push(init), answers.length) - 1];
+    if (answer instanceof Response) return answer.clone();
+    throw answer;
+  };
+  const noted = async (pauseMs: number): Promise<void> => void pauses.push(pauseMs);
+  const client = createClient({ baseUrl, token, fetch, pause: noted });
+  return { client, asked, pauses, keys: () => new Set(asked.map(keyOf)) };
+}
+
+const keyOf = (init: RequestInit | undefined): string | null =>
+  new Headers(init?.headers).get('idempotency-key');
+
+const errorAnswer = (status: number, error: string, headers: Record<string, string> = {}) =>
+  new Response(JSON.stringify({ code: status, error, message: 'No.' }), { status, headers });
+const lost = new TypeError('fetch failed', { cause: { code: 'UND_ERR_SOCKET' } });
+const refused = new TypeError('fetch failed', { cause: { code: 'ECONNREFUSED' } });
+const added = Response.json({ success: true, uuid: 'u', key: 'k', message: 'm' });
+
+test('every POST has a key of its own, and every attempt of it the same', async () => {
+  const network = answeringInTurn(lost, errorAnswer(503, 'unavailable'), added);
+  assert.equal((await network.client.addKey('0')).key, 'k');
+  assert.equal(network.asked.length, 3);
+  const [key] = network.keys();
+  assert.deepEqual([network.keys().size, /^[0-9a-f]{32}$/.test(key ?? '')], [1, true]);
+  await network.client.addKey('0');
+  assert.equal(network.keys().size, 2, 'another request has another key');
+  await network.client.listKeys('0');
+  assert.equal(keyOf(network.asked.at(-1)), null, 'a read has none');
+});
+
+for (const [status, error, attempts] of [
+  [500, 'internal', 3],
+  [502, 'engine_error', 3],
+  [502, 'login_refused', 1],
+  [504, 'engine_timeout', 3],
+  [409, 'conflict', 1],
+  [422, 'idempotency_mismatch', 1],
+  [429, 'rate_limited', 1],
+] as const) {
+  test(`an answer of ${status} ${error} to a POST is tried ${attempts} times`, async () => {
+    const network = answeringInTurn(errorAnswer(status, error));
+    await assert.rejects(network.client.addKey('0'), { status, error });
+    assert.equal(network.asked.length, attempts);
+  });
+}
+
+test('a read that failed is reported at once', async () => {
+  const network = answeringInTurn(errorAnswer(503, 'unavailable', { 'retry-after': '5' }));
+  await assert.rejects(network.client.readiness(), { status: 503 });
+  assert.equal(network.asked.length, 1);
+});
+
+test('while the first attempt is still at work, the client waits for its answer', async () => {
+  const busy = errorAnswer(409, 'conflict', { 'retry-after': '1' });
+  const network = answeringInTurn(lost, busy, busy, busy, busy, busy, added);
+  assert.equal((await network.client.addKey('0')).key, 'k');
+  assert.deepEqual(network.pauses, [250, 1000, 1000, 1000, 1000, 1000]);
+  const forEver = answeringInTurn(busy);
+  await assert.rejects(forEver.client.addKey('0'), { status: 409 });
+  assert.equal(forEver.asked.length, 31);
+});
+
+test('a service that restarts after the connection was lost is waited for', async () => {
+  const network = answeringInTurn(lost, refused, added);
+  assert.equal((await network.client.addKey('0')).key, 'k');
 });
 
 test('an error body becomes an ApiError', async () => {
@@ -88,12 +162,19 @@ test('the request carries the token, and JSON only when there is a body', async 
   await client.addKey('0');
   await client.stopInstance('0');
   const [first, second] = asked.map(({ init }) => init);
-  assert.deepEqual(first?.headers, {
+  const headersOf = (init: RequestInit | undefined) => {
+    const { 'idempotency-key': _key, ...others } = { ...(init?.headers as object) } as Record<
+      string,
+      string
+    >;
+    return others;
+  };
+  assert.deepEqual(headersOf(first), {
     authorization: `Bearer ${token}`,
     'content-type': 'application/json',
   });
   assert.equal(first?.body, '{}');
-  assert.deepEqual(second?.headers, { authorization: `Bearer ${token}` });
+  assert.deepEqual(headersOf(second), { authorization: `Bearer ${token}` });
 });
 
 test('a URL or token that cannot be used is refused without repeating it', () => {

@@ -1,8 +1,10 @@
 /** For every kind of operation: what has to be there first, and the request that sets it going. */
 
+import assert from 'node:assert/strict';
 import { type Api, SMALL_INSTANCE } from '../support/client.ts';
 import type { House, Machine } from '../support/house.ts';
 import { makeKeyPair } from '../support/keys.ts';
+import { isFree } from '../support/ports.ts';
 
 export interface Action {
   readonly kind: string;
@@ -55,6 +57,19 @@ async function extraIs(
 ): Promise<string | undefined> {
   const extra = await extraInstance(house, main);
   return expecting(await statusOf(house.api, extra), ...allowed);
+}
+
+/** A port beside those for SSH, in the block that this process has claimed. */
+const portOf = (house: House): number => house.service.sshPorts.to + 1;
+
+/** All of a change or nothing of it, and the host as the API says. */
+async function modifyProblem(house: House, main: Machine): Promise<string | undefined> {
+  const { cpuCores, httpPorts } = await house.api.instance(main.uuid);
+  const whole = cpuCores === '3' && httpPorts.join() === String(portOf(house));
+  const none = cpuCores === '1' && httpPorts.length === 0;
+  if (!whole && !none) return `a half change: ${cpuCores} cores, ports ${httpPorts}`;
+  const open = !(await isFree(portOf(house)));
+  return open === whole ? undefined : `the port is ${open ? 'open' : 'closed'}, not as it says`;
 }
 
 /** In a sound order: what one makes, another uses. */
@@ -125,5 +140,19 @@ export const ACTIONS: readonly Action[] = [
     prepare: nothing,
     trigger: (house, main) => house.api.addKey(main.uuid),
     problem: async () => undefined,
+  },
+  {
+    kind: 'modify',
+    name: 'change a size and a port',
+    prepare: async (house, main) => {
+      const body = { cpu_cores: 1, remove_ports: [portOf(house)] };
+      const answer = await house.api.call('POST', `/v1/instances/${main.uuid}/modify`, { body });
+      assert.equal(answer.status, 200, answer.text);
+    },
+    trigger: (house, main) => {
+      const body = { cpu_cores: 3, add_ports: [portOf(house)] };
+      return house.api.call('POST', `/v1/instances/${main.uuid}/modify`, { body });
+    },
+    problem: modifyProblem,
   },
 ];

@@ -17,6 +17,7 @@ import { claimPorts } from '../support/ports.ts';
 import { runWell } from '../support/run.ts';
 import { hostKeys, isDenied, type Login, scp, sftp, ssh, sshWell } from '../support/ssh.ts';
 import { describeHostileGuest } from './hostile-guest.ts';
+import { describePublishedPorts } from './published-ports.ts';
 import { makeTemporaryFolder } from './temporary-folder.ts';
 
 export interface OpenedEngine {
@@ -87,7 +88,8 @@ export class Bench {
     this.nextPort += 1;
     const ref = `test-${process.pid}-${this.count}`;
     const sizes = { cpuCores: 1, memoryGb: 1, diskSizeGb: 10 };
-    return { ref, hostname: `box-${this.count}`, ...sizes, sshPort: this.nextPort };
+    const ports = { sshPort: this.nextPort, httpPorts: [] };
+    return { ref, hostname: `box-${this.count}`, ...sizes, ...ports };
   }
 
   snapshotRef(): EngineRef {
@@ -127,6 +129,7 @@ export function describeEngine(name: string, open: () => Promise<OpenedEngine>):
     describeLogins(bench);
     describeKeys(bench);
     describeSnapshots(bench);
+    describePublishedPorts(bench);
     describeHostileGuest(bench);
   });
 }

@@ -16,6 +16,7 @@ export function sandboxOptions(
   return {
     dataDir,
     listenAddress: '127.0.0.1',
+    portsAddress: '127.0.0.1',
     allowUnconfinedShells: false,
     network: 'auto',
     sandboxUser: 'berth-sandbox',

@@ -1,8 +1,9 @@
 /** The OpenAPI document says of every operation what a client writer has to know. */
 
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
-import { type Served, serve } from './served.ts';
+import { before, test } from 'node:test';
+import { openApiText } from '../../scripts/openapi.ts';
+import { WORDS } from '../support/http.ts';
 
 interface Schema {
   readonly $ref?: string;
@@ -13,9 +14,15 @@ interface Schema {
   readonly additionalProperties?: Schema | boolean;
 }
 
+interface Media {
+  readonly schema?: Schema;
+  readonly example?: unknown;
+  readonly examples?: unknown;
+}
+
 interface Described {
   readonly description?: string;
-  readonly content?: Readonly<Record<string, { readonly schema?: Schema }>>;
+  readonly content?: Readonly<Record<string, Media>>;
   readonly headers?: Readonly<Record<string, { readonly description?: string }>>;
 }
 
@@ -36,13 +43,11 @@ interface Document {
   readonly components: { readonly schemas: Readonly<Record<string, Schema>> };
 }
 
-let served: Served;
 let document: Document;
 let operations: { name: string; method: string; path: string; operation: Operation }[];
 
 before(async () => {
-  served = await serve({ from: 28_400, to: 28_499 });
-  document = (await (await fetch(`${served.url}/openapi.json`)).json()) as Document;
+  document = JSON.parse(await openApiText()) as Document;
   operations = Object.entries(document.paths).flatMap(([path, methods]) =>
     Object.entries(methods).map(([method, operation]) => ({
       name: `${method} ${path}`,
@@ -52,7 +57,6 @@ before(async () => {
     })),
   );
 });
-after(() => served.close());
 
 const isText = (text: string | undefined): boolean => (text ?? '').length > 3;
 const schemasOf = (part: Described): Schema[] =>
@@ -90,17 +94,65 @@ test('every response and every header of one is described', () => {
   }
 });
 
+const PUBLIC_PATHS = [
+  ...['/healthz', '/readyz'],
+  ...['/v1/specs', '/v1/status', '/v1/pricing', '/v1/thunder-templates'],
+];
+
 test('an operation answers 401 unless it is public, and only errors that can happen', () => {
   for (const { name, method, path, operation } of operations) {
     const codes = Object.keys(operation.responses);
     const isPublic = operation.security?.length === 0;
-    assert.equal(isPublic, ['/healthz', '/readyz'].includes(path), name);
+    assert.equal(isPublic, PUBLIC_PATHS.includes(path), name);
     assert.equal(codes.includes('401'), !isPublic, name);
     assert.equal(codes.includes('404'), path.includes('{') || hasReference(operation), name);
-    for (const code of ['400', '413', '415']) {
+    for (const code of ['413', '415']) {
       assert.equal(codes.includes(code), method !== 'get', `${name} ${code}`);
     }
     for (const code of ['500', '503']) assert.ok(codes.includes(code), `${name} ${code}`);
+  }
+});
+
+/** Any valid token may ask these. */
+const ANY_SCOPE = ['validateToken', 'listTokens', 'deleteToken'];
+
+test('403, 422 and 429 stand where scopes, idempotency keys and rate limits are', () => {
+  for (const { name, method, path, operation } of operations) {
+    const codes = Object.keys(operation.responses);
+    const isPublic = operation.security?.length === 0;
+    const anyScope = ANY_SCOPE.includes(operation.operationId ?? '');
+    if (!anyScope) assert.equal(codes.includes('403'), !isPublic, `${name} 403`);
+    const isKeyed = method === 'post' || method === 'patch';
+    const headers = (operation.parameters ?? []).filter((one) => one.in === 'header');
+    assert.equal(codes.includes('422'), isKeyed, `${name} 422`);
+    assert.equal(
+      headers.some((one) => one.name === 'idempotency-key'),
+      isKeyed,
+      name,
+    );
+    if (isKeyed) assert.ok(codes.includes('409'), `${name} 409`);
+    const unlimited = path === '/healthz' || path === '/readyz';
+    assert.equal(codes.includes('429'), !unlimited, `${name} 429`);
+    if (unlimited) continue;
+    const wanted = ['Retry-After', 'RateLimit-Limit', 'RateLimit-Remaining', 'RateLimit-Reset'];
+    const given = Object.keys(operation.responses['429']?.headers ?? {});
+    assert.deepEqual(given.sort(), wanted.sort(), name);
+  }
+});
+
+test('every body of a request or a response has an example', () => {
+  for (const { name, operation } of operations) {
+    const { requestBody, responses } = operation;
+    const parts = [...Object.entries(responses), ...(requestBody ? [['body', requestBody]] : [])];
+    for (const [code, part] of parts as [string, Described][]) {
+      for (const media of Object.values(part.content ?? {})) {
+        assert.ok(media.example !== undefined || media.examples !== undefined, `${name} ${code}`);
+        if (code < '400' || code === 'body') continue;
+        const example = media.example as { code: number; error: string };
+        assert.equal(example.code, Number(code), `${name} ${code}`);
+        assert.ok((WORDS[example.code] ?? []).includes(example.error), `${name} ${example.error}`);
+      }
+    }
   }
 });
 

@@ -1,11 +1,19 @@
 import type { FastifyInstance } from 'fastify';
 import { pino } from 'pino';
+import type { Catalog } from '../../src/domain/catalog.ts';
 import { KeyedLock } from '../../src/domain/keyed-lock.ts';
 import { buildApp } from '../../src/http/app.ts';
+import type { Edge } from '../../src/http/edge.ts';
+import { AdminTokenService } from '../../src/services/admin-tokens.ts';
 import { AuditService } from '../../src/services/audit.ts';
+import { CatalogService } from '../../src/services/catalog.ts';
+import type { ServiceContext } from '../../src/services/context.ts';
 import { HealthService } from '../../src/services/health.ts';
 import { InstanceKeyListService } from '../../src/services/instance-keys-list.ts';
-import { OrganizationService } from '../../src/services/organizations.ts';
+import { KeptAnswerService } from '../../src/services/kept-answers.ts';
+import { KeyPlaceService } from '../../src/services/key-places.ts';
+import { KeyService } from '../../src/services/keys.ts';
+import { SnapshotListService } from '../../src/services/snapshot-list.ts';
 import { TokenService } from '../../src/services/tokens.ts';
 import { openWorkshop, type Workshop } from '../services/workshop.ts';
 
@@ -14,42 +22,56 @@ export interface Served {
   readonly app: FastifyInstance;
   readonly url: string;
   readonly tokens: TokenService;
+  readonly snapshotList: SnapshotListService;
   /** A new token of the workshop's organization. */
   readonly newToken: () => Promise<string>;
   readonly close: () => Promise<void>;
 }
 
 /** The whole of the service in this process, listening on a port of its own. */
-export async function serve(ports: { from: number; to: number }): Promise<Served> {
-  const shop = await openWorkshop(ports);
-  const { context, instances, snapshots, keys: instanceKeys } = shop;
+export async function serve(
+  ports: { from: number; to: number },
+  makeEdge?: (context: ServiceContext) => Edge,
+  catalog?: Catalog,
+): Promise<Served> {
+  const shop = await openWorkshop(ports, catalog);
+  const { context, instances, instanceModify, snapshots, keys: instanceKeys } = shop;
   const tokens = new TokenService(context);
   const instanceKeyList = new InstanceKeyListService(context, new KeyedLock());
   const others = {
     audit: new AuditService(context),
+    catalogs: new CatalogService(context, shop.catalog),
+    keptAnswers: new KeptAnswerService(context, 'test'),
     health: new HealthService(context),
+    keys: new KeyService(context),
+    keyPlaces: new KeyPlaceService(context),
+    snapshotList: new SnapshotListService(context, snapshots),
     bodyLimitBytes: 65_536,
   };
   const log = pino({ level: 'silent' });
+  const edge = makeEdge?.(context);
   const app = await buildApp({
     tokens,
     instances,
+    instanceModify,
     snapshots,
     instanceKeys,
     instanceKeyList,
     ...others,
+    ...(edge && { edge }),
     log,
   });
-  const url = await app.listen({ host: '127.0.0.1', port: 0 });
-  const organizations = new OrganizationService(shop.store, context.now);
+  const plainUrl = await app.listen({ host: '127.0.0.1', port: 0 });
+  const url = edge?.tls ? plainUrl.replace('http:', 'https:') : plainUrl;
+  const adminTokens = new AdminTokenService(shop.store, context.now);
   let count = 0;
   const newToken = async () => {
     const name = `token ${count++}`;
-    return (await organizations.createToken({ organization: 'workshop', name })).token;
+    return (await adminTokens.create({ organization: 'workshop', name })).token;
   };
   const close = async () => {
     await app.close();
     await shop.close();
   };
-  return { shop, app, url, tokens, newToken, close };
+  return { shop, app, url, tokens, snapshotList: others.snapshotList, newToken, close };
 }

@@ -1,12 +1,15 @@
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { defaultCatalog as catalog } from '../../src/domain/catalog.ts';
+import { type Catalog, defaultCatalog } from '../../src/domain/catalog.ts';
 import { KeyedLock } from '../../src/domain/keyed-lock.ts';
 import { type Engine, EngineError } from '../../src/engines/engine.ts';
 import { openEngine } from '../../src/engines/registry.ts';
+import { AdminTokenService } from '../../src/services/admin-tokens.ts';
 import type { Actor, ServiceContext } from '../../src/services/context.ts';
+import { InstanceConfiguration } from '../../src/services/instance-configuration.ts';
 import { InstanceKeyService } from '../../src/services/instance-keys.ts';
+import { InstanceModifyService } from '../../src/services/instance-modify.ts';
 import { instanceOperations } from '../../src/services/instance-operations.ts';
 import { InstanceService, type NewInstance } from '../../src/services/instances.ts';
 import { Monitor } from '../../src/services/monitor.ts';
@@ -70,13 +73,17 @@ export const smallest: NewInstance = {
 export type Workshop = Awaited<ReturnType<typeof openWorkshop>>;
 
 /** The services on a real store and a real engine, with a clock that stands still and a worker driven by hand. */
-export async function openWorkshop(ports: { from: number; to: number }) {
+export async function openWorkshop(
+  ports: { from: number; to: number },
+  catalog: Catalog = defaultCatalog,
+) {
   const folder = mkdtempSync(join(tmpdir(), 'berth-services-'));
   chmodSync(folder, 0o711);
   const store = await openStore(`sqlite:${join(folder, 'berth.db')}`);
   const real = await openEngine('sandbox', {
     dataDir: folder,
     listenAddress: '127.0.0.1',
+    portsAddress: '127.0.0.1',
     allowUnconfinedShells: false,
     network: 'host',
     sandboxUser: 'berth-sandbox',
@@ -102,8 +109,9 @@ export async function openWorkshop(ports: { from: number; to: number }) {
     keysInFlight: keys.inFlight,
   });
   const snapshots = new SnapshotService({ context, catalog, poke });
+  const configuration = new InstanceConfiguration(context);
   const kinds = [
-    ...instanceOperations(context, ports),
+    ...instanceOperations(context, ports, catalog),
     ...snapshotOperations(context, (orgId) => snapshots.changed(orgId)),
   ];
   const newWorker = (owner: string, using: readonly OperationKind[] = kinds) =>
@@ -112,6 +120,7 @@ export async function openWorkshop(ports: { from: number; to: number }) {
   const actor = await makeActor(context);
   return {
     ...{
+      catalog,
       store,
       engine: real,
       faults,
@@ -125,7 +134,8 @@ export async function openWorkshop(ports: { from: number; to: number }) {
       newWorker,
       actor,
     },
-    monitor: new Monitor({ context, poke, keysInFlight: keys.inFlight }),
+    instanceModify: new InstanceModifyService({ context, catalog, configuration, sshPorts: ports }),
+    monitor: new Monitor({ context, configuration, poke, keysInFlight: keys.inFlight }),
     /** Runs what is due, lets the clock pass over every pause, and goes on until nothing is left to do. */
     settle: async () => {
       for (let round = 0; round < 500; round++) {
@@ -155,6 +165,7 @@ async function hasOpenOperations({ store }: ServiceContext): Promise<boolean> {
 async function makeActor(context: ServiceContext): Promise<Actor> {
   const organizations = new OrganizationService(context.store, context.now);
   await organizations.create({ name: 'workshop', email: 'test@localhost' });
-  const { token } = await organizations.createToken({ organization: 'workshop', name: 'test' });
+  const tokens = new AdminTokenService(context.store, context.now);
+  const { token } = await tokens.create({ organization: 'workshop', name: 'test' });
   return new TokenService(context).authenticate(token, 'test');
 }

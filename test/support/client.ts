@@ -18,6 +18,7 @@ import {
   validated,
 } from './contract.ts';
 import { type Answer, ask, checkErrorBody, checkJsonType, type ErrorBody } from './http.ts';
+import { decode } from './json.ts';
 import type { Parser } from './shape.ts';
 import { eventually } from './waiting.ts';
 
@@ -89,7 +90,7 @@ export class Api {
     const answer = await this.call(method, path, options);
     assert.equal(answer.status, status, `${method} ${path}: ${answer.text}`);
     checkJsonType(answer);
-    return parser(JSON.parse(answer.text), `${method} ${path}`);
+    return decode(parser, answer.text, `${method} ${path}`);
   }
 
   /** A call that has to be refused with this status. */
@@ -208,7 +209,7 @@ export function checkAddedKey(answer: Answer): AddedKey {
   assert.equal(answer.status, 200, answer.text);
   checkJsonType(answer);
   assert.equal(answer.headers['cache-control'], 'no-store');
-  const added = addedKey(JSON.parse(answer.text), 'add_key');
+  const added = decode(addedKey, answer.text, 'add_key');
   if (added.key === '') return added;
   assert.match(added.key, /^-----BEGIN OPENSSH PRIVATE KEY-----\n/);
   assert.ok(added.key.endsWith('-----END OPENSSH PRIVATE KEY-----\n'), 'it ends in a newline');

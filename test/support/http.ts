@@ -6,7 +6,8 @@ import { type Agent, type IncomingHttpHeaders, request } from 'node:http';
 const JSON_TYPE = 'application/json; charset=utf-8';
 const ANSWER_LIMIT_MS = 25_000;
 
-const WORDS: Readonly<Record<number, readonly string[]>> = {
+/** The contract's machine words, by status. */
+export const WORDS: Readonly<Record<number, readonly string[]>> = {
   400: ['invalid_request'],
   401: ['unauthorized'],
   403: ['forbidden'],

@@ -19,7 +19,7 @@ import { endSandboxes } from './processes.ts';
 import { eventually } from './waiting.ts';
 
 const REPOSITORY = join(import.meta.dirname, '..', '..');
-const READY_LINE = /^Berth is listening on (http:\/\/127\.0\.0\.1:\d+)$/gm;
+const READY_LINE = /^Berth is listening on (https?:\/\/127\.0\.0\.1:\d+)$/gm;
 const START_TIMEOUT_MS = 20_000;
 
 export interface ServiceOptions {

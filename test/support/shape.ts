@@ -22,6 +22,11 @@ export const integer: Parser<number> = (value, where) => {
   return value as number;
 };
 
+export const decimal: Parser<number> = (value, where) => {
+  assert.ok(Number.isFinite(value), `${where} is to be a number: ${JSON.stringify(value)}`);
+  return value as number;
+};
+
 export const bool: Parser<boolean> = (value, where) => {
   assert.equal(typeof value, 'boolean', `${where} is to be a boolean: ${JSON.stringify(value)}`);
   return value as boolean;
@@ -73,12 +78,12 @@ export function fields<R extends Parsers, O extends Parsers = Record<never, neve
     for (const name of Object.keys(required)) {
       assert.ok(Object.hasOwn(found, name), `${where}.${name} is missing`);
     }
-    for (const [name, entry] of Object.entries(found)) {
+    const parsed = Object.entries(found).map(([name, entry]) => {
       const parser = required[name] ?? optional[name];
       assert.ok(parser !== undefined, `${where}.${name} is not in the contract`);
       if (optional[name] !== undefined) assert.notEqual(entry, '', `${where}.${name} is ""`);
-      parser(entry, `${where}.${name}`);
-    }
-    return found as Shape<R, O>;
+      return [name, parser(entry, `${where}.${name}`)] as const;
+    });
+    return Object.fromEntries(parsed) as Shape<R, O>;
   };
 }

@@ -9,6 +9,7 @@ import { type ClientFlags, withClientFlags } from '../options.ts';
 import { printJson, printLine, printTable, readableTime } from '../output.ts';
 import type { Terminal } from '../terminal.ts';
 import { addInstanceCreateCommand } from './instance-create.ts';
+import { addInstanceModifyCommands } from './instance-modify.ts';
 
 interface WaitFlags extends ClientFlags {
   readonly wait: boolean;
@@ -19,15 +20,18 @@ Examples:
   $ berth instance create
   $ berth instance list
   $ berth instance show 0
+  $ berth instance modify 0 --cpus 4
+  $ berth instance ports 0 --add 8000
   $ berth instance stop 0
   $ berth instance delete 0`;
 
 export function addInstanceCommands(program: Command, terminal: Terminal): void {
   const instance = program
     .command('instance')
-    .description('make, see, start, stop and delete instances')
+    .description('make, see, change, start, stop and delete instances')
     .addHelpText('after', examples);
   addInstanceCreateCommand(instance, terminal);
+  addInstanceModifyCommands(instance, terminal);
   withClientFlags(instance.command('list'))
     .description('list the instances')
     .addHelpText('after', '\nExample:\n  $ berth instance list --json')
@@ -95,6 +99,7 @@ async function show(terminal: Terminal, reference: string, flags: ClientFlags): 
       ['Mode', instance.mode],
       ['Template', instance.template],
       ['SSH', addressOf(instance)],
+      ['Ports', instance.httpPorts.join(', ')],
       ['Keys', String(instance.sshPublicKeys.length)],
       ['Created', readableTime(instance.createdAt)],
     ],

@@ -19,6 +19,12 @@ import {
 import { printJson, printLine, printTable, readableTime, shellWord } from '../output.ts';
 import { withProgress } from '../progress.ts';
 import type { Terminal } from '../terminal.ts';
+import { addKeyBookCommands } from './key-book.ts';
+import { addKeyPlaceCommands } from './key-places.ts';
+
+interface ListFlags extends ClientFlags {
+  readonly presence?: boolean;
+}
 
 interface AddFlags extends KeyAnswerFlags {
   readonly publicKey?: string;
@@ -40,6 +46,7 @@ const examples = `
 Examples:
   $ berth key add 0
   $ berth key list 0
+  $ berth key where ~/.ssh/id_ed25519.pub
   $ berth key remove 0 SHA256:2pcKRYoVwhqkCxCU9fFTdo2wWRo5Jcd0VjZ8HyTIQ1c`;
 
 export function addKeyCommands(program: Command, terminal: Terminal): void {
@@ -58,14 +65,17 @@ export function addKeyCommands(program: Command, terminal: Terminal): void {
     .action((reference: string, flags: AddFlags) => add(terminal, reference, flags));
   withClientFlags(key.command('list <instance>'))
     .description('list the keys that may log in')
+    .option('--presence', 'say of each whether it is recorded, and what is recorded but missing')
     .addHelpText('after', '\nExample:\n  $ berth key list 0')
-    .action((reference: string, flags: ClientFlags) => list(terminal, reference, flags));
+    .action((reference: string, flags: ListFlags) => list(terminal, reference, flags));
   withClientFlags(key.command('remove <instance> <fingerprint>'))
     .description('take a key away')
     .addHelpText('after', `\nExample:\n${examples.split('\n').at(-1)}`)
     .action((reference: string, fingerprint: string, flags: ClientFlags) =>
       remove(terminal, reference, fingerprint, flags),
     );
+  addKeyPlaceCommands(key, terminal);
+  addKeyBookCommands(key, terminal);
 }
 
 async function add(terminal: Terminal, reference: string, flags: AddFlags): Promise<void> {
@@ -135,18 +145,24 @@ function sshLine({ ip, port, uuid }: Instance, keyFile: string): string {
   return `ssh -i ${shellWord(keyFile)} ${options} -p ${port} ubuntu@${ip}`;
 }
 
-async function list(terminal: Terminal, reference: string, flags: ClientFlags): Promise<void> {
+async function list(terminal: Terminal, reference: string, flags: ListFlags): Promise<void> {
   const client = await connect(terminal, flags);
   const { uuid, id } = await findInstance(client, reference);
-  const keys = await client.listKeys(uuid);
+  const keys = await (flags.presence ? client.listKeysWithPresence(uuid) : client.listKeys(uuid));
   if (flags.json) return printJson(terminal, keys);
   if (keys.length === 0) return printLine(terminal, `No keys. Add one with: berth key add ${id}`);
-  printTable(terminal, ['FINGERPRINT', 'TYPE', 'SOURCE', 'ADDED', 'COMMENT'], keys.map(rowOf));
+  const more = flags.presence ? ['KEY', 'ACCESS'] : [];
+  printTable(
+    terminal,
+    ['FINGERPRINT', 'TYPE', ...more, 'SOURCE', 'ADDED', 'COMMENT'],
+    keys.map((key) => rowOf(key, flags)),
+  );
 }
 
-const rowOf = (key: InstanceKey): string[] => [
+const rowOf = (key: InstanceKey, { presence }: ListFlags): string[] => [
   key.fingerprint,
   key.key_type,
+  ...(presence ? [key.presence ?? '', key.access ?? ''] : []),
   key.source,
   readableTime(key.added_at),
   key.comment,

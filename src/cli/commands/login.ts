@@ -1,3 +1,4 @@
+import { resolve } from 'node:path';
 import type { Command } from 'commander';
 import { type SavedLogin, saveLogin } from '../config-file.ts';
 import { clientFor, findEndpoint, sameUrl } from '../context.ts';
@@ -7,15 +8,18 @@ import { type ClientFlags, withClientFlags } from '../options.ts';
 import { printJson, printLine, printNote } from '../output.ts';
 import { promptHidden } from '../prompt.ts';
 import type { Terminal } from '../terminal.ts';
+import { trustCertificates } from '../trust.ts';
 
 interface LoginFlags extends ClientFlags {
   readonly tokenStdin?: boolean;
+  readonly ca?: string;
 }
 
 const examples = `
 Examples:
   $ berth login --url http://127.0.0.1:8080                  asks for the token
   $ berth login --url https://berth.example --token-stdin < token.txt
+  $ berth login --url https://localhost:8080 --ca .berth/tls-cert.pem
 
 A token in BERTH_TOKEN is taken without asking. A token is never an argument, as everybody on this
 machine can read those. It is saved in ~/.config/berth/config.json, readable by you alone.`;
@@ -24,17 +28,24 @@ export function addLoginCommand(program: Command, terminal: Terminal): void {
   withClientFlags(program.command('login'))
     .description('check a token and keep it for the other commands')
     .option('--token-stdin', 'read the token from standard input')
+    .option(
+      '--ca <file>',
+      'certificates to trust there (PEM), also by the other commands; or BERTH_CA',
+    )
     .addHelpText('after', examples)
     .action((flags: LoginFlags) => login(terminal, flags));
 }
 
 async function login(terminal: Terminal, flags: LoginFlags): Promise<void> {
-  const { url } = await findEndpoint(terminal, flags);
+  const endpoint = await findEndpoint(terminal, flags);
+  const { url } = endpoint;
+  const ca = flags.ca ?? endpoint.ca;
+  if (ca !== undefined) trustCertificates(ca);
   const token = (await readToken(terminal, flags, url)).trim();
   if (token === '') throw new CliError('The token is empty.', exitCodes.usage);
   const account = await clientFor(url, token).validateToken();
   warnOfPlainHttp(terminal, url);
-  const path = await saveLogin(terminal.env, { url, token });
+  const path = await saveLogin(terminal.env, { url, token, ...(ca && { ca: resolve(ca) }) });
   warnOfEnvironment(terminal, { url, token });
   if (flags.json) printJson(terminal, account);
   else {

@@ -1,13 +1,25 @@
-import type { Command } from 'commander';
+import { type Command, InvalidArgumentError } from 'commander';
 import type { Client } from '../../api/client.ts';
-import type { Snapshot } from '../../api/snapshots.ts';
+import type { ListSnapshotsQuery, Snapshot } from '../../api/snapshots.ts';
+import { parseReference } from '../../domain/ids.ts';
+import { snapshotStatuses } from '../../domain/lifecycle.ts';
 import { connect } from '../context.ts';
 import { CliError, exitCodes } from '../exit-codes.ts';
 import { findInstance, poll } from '../instances.ts';
-import { type ClientFlags, withClientFlags } from '../options.ts';
+import { type ClientFlags, integerBetween, withClientFlags } from '../options.ts';
 import { printJson, printLine, printTable, readableTime } from '../output.ts';
 import { withProgress } from '../progress.ts';
 import type { Terminal } from '../terminal.ts';
+
+/** A proxy on the way may give up after 30 s. */
+const longestWaitSeconds = 20;
+
+interface ListFlags extends ClientFlags {
+  readonly status?: string;
+  readonly name?: string;
+  readonly instance?: string;
+  readonly fitsGb?: number;
+}
 
 interface CreateFlags extends ClientFlags {
   readonly wait: boolean;
@@ -19,6 +31,11 @@ Examples:
   $ berth snapshot list
   $ berth instance create --template before-upgrade      restores it as a new instance
   $ berth snapshot delete before-upgrade`;
+
+const listExamples = `
+Examples:
+  $ berth snapshot list --json
+  $ berth snapshot list --status ready --fits-gb 20`;
 
 export function addSnapshotCommands(program: Command, terminal: Terminal): void {
   const snapshot = program
@@ -34,8 +51,12 @@ export function addSnapshotCommands(program: Command, terminal: Terminal): void 
     );
   withClientFlags(snapshot.command('list'))
     .description('list the snapshots')
-    .addHelpText('after', '\nExample:\n  $ berth snapshot list --json')
-    .action((flags: ClientFlags) => list(terminal, flags));
+    .option('--status <status>', 'only those with this status, such as ready', parseStatus)
+    .option('--name <name>', 'only the one with this name')
+    .option('--instance <instance>', 'only those of this instance; a UUID also when it is gone')
+    .option('--fits-gb <gb>', 'only those that fit on such a disk', integerBetween(1, 1_000_000))
+    .addHelpText('after', listExamples)
+    .action((flags: ListFlags) => list(terminal, flags));
   withClientFlags(snapshot.command('delete'))
     .description('delete a snapshot')
     .argument('<snapshot>', 'its name or UUID')
@@ -60,10 +81,24 @@ async function create(
   printLine(terminal, flags.wait ? `Snapshot ${name} is READY (${snapshot.id}).` : answer.message);
 }
 
+/** Asks for one snapshot; from the second time on the service answers when it has changed. */
+function following(client: Client): (name: string) => Promise<Snapshot | undefined> {
+  let etag: string | undefined;
+  return async (name) => {
+    const wish = etag === undefined ? {} : { etag, waitSeconds: longestWaitSeconds };
+    const answer = await client.askSnapshots({ name }, wish);
+    if (!answer) return undefined;
+    etag = answer.etag;
+    return answer.snapshots[0] ?? refuseUnknown(name);
+  };
+}
+
 function waitUntilReady(terminal: Terminal, client: Client, name: string): Promise<Snapshot> {
+  const nextOf = following(client);
   return withProgress(terminal, `Waiting until snapshot ${name} is READY`, () =>
     poll(terminal, 'berth snapshot list', async () => {
-      const snapshot = await findSnapshot(client, name);
+      const snapshot = await nextOf(name);
+      if (!snapshot) return undefined;
       if (snapshot.status === 'FAILED') {
         throw new CliError(
           `Snapshot ${name} has FAILED. Delete it with: berth snapshot delete ${name}`,
@@ -74,9 +109,13 @@ function waitUntilReady(terminal: Terminal, client: Client, name: string): Promi
   );
 }
 
-async function list(terminal: Terminal, flags: ClientFlags): Promise<void> {
-  const snapshots = await (await connect(terminal, flags)).listSnapshots();
+async function list(terminal: Terminal, flags: ListFlags): Promise<void> {
+  const client = await connect(terminal, flags);
+  const filter = await filterOf(client, flags);
+  const snapshots = await client.listSnapshots(filter);
   if (flags.json) return printJson(terminal, snapshots);
+  if (snapshots.length === 0 && Object.keys(filter).length > 0)
+    return printLine(terminal, 'No snapshot is like that. See them all with: berth snapshot list');
   if (snapshots.length === 0) {
     return printLine(
       terminal,
@@ -84,6 +123,24 @@ async function list(terminal: Terminal, flags: ClientFlags): Promise<void> {
     );
   }
   printTable(terminal, ['NAME', 'STATUS', 'MINIMUM DISK', 'CREATED', 'ID'], snapshots.map(rowOf));
+}
+
+function parseStatus(text: string): string {
+  const found = snapshotStatuses.find((status) => status === text.toUpperCase());
+  if (found) return found;
+  throw new InvalidArgumentError(`It must be one of ${snapshotStatuses.join(', ')}.`);
+}
+
+async function filterOf(client: Client, flags: ListFlags): Promise<ListSnapshotsQuery> {
+  const { status, name, instance, fitsGb } = flags;
+  const isName = instance !== undefined && !parseReference(instance);
+  const source = isName ? (await findInstance(client, instance)).uuid : instance;
+  return {
+    ...(status !== undefined && { status }),
+    ...(name !== undefined && { name }),
+    ...(source !== undefined && { instance: source }),
+    ...(fitsGb !== undefined && { fits_gb: String(fitsGb) }),
+  };
 }
 
 const rowOf = (snapshot: Snapshot): string[] => [
@@ -109,7 +166,10 @@ async function findSnapshot(client: Client, reference: string): Promise<Snapshot
   const found =
     snapshots.find((snapshot) => snapshot.id === reference.toLowerCase()) ??
     snapshots.find((snapshot) => snapshot.name === reference);
-  if (found) return found;
+  return found ?? refuseUnknown(reference);
+}
+
+function refuseUnknown(reference: string): never {
   throw new CliError(
     `There is no snapshot "${reference}". See them all with: berth snapshot list`,
     exitCodes.notFound,

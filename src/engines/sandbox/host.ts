@@ -1,8 +1,9 @@
 /** Finds out what this host has and permits, once, when the engine opens. */
 
 import { existsSync, readFileSync } from 'node:fs';
-import { EngineError } from '../engine.ts';
+import { type EngineCapabilities, EngineError } from '../engine.ts';
 import { findTool, type Identity, runCommand } from './commands.ts';
+import { BASE_TEMPLATE } from './disk.ts';
 import { isolated } from './isolation.ts';
 import type { Users } from './layout.ts';
 import type { SandboxOptions } from './options.ts';
@@ -68,6 +69,21 @@ export async function probeHost(options: HostOptions): Promise<Host> {
         : unconfinedNotices(isolationProblem, options, tools)),
       ...(isolation && !ownNetwork ? [networkNotice(options, tools)] : []),
     ],
+  };
+}
+
+export function capabilitiesOf(host: Host, options: HostOptions): EngineCapabilities {
+  return {
+    snapshotPauses: host.isolation,
+    enforcesCpu: false,
+    enforcesMemory: false,
+    enforcesDiskSize: false,
+    ownNetwork: host.ownNetwork,
+    // What pasta forwards is settled when it starts.
+    publishesPorts: !host.ownNetwork,
+    shells: host.isolation || options.allowUnconfinedShells,
+    attaches: [],
+    templates: [BASE_TEMPLATE],
   };
 }
 

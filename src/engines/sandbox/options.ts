@@ -5,6 +5,8 @@ export interface SandboxOptions {
   readonly dataDir: string;
   /** The host's address that SSH answers on. */
   readonly listenAddress: string;
+  /** The one address of the host that ports of instances are published on. */
+  readonly portsAddress: string;
   /** Give shells even where the host permits no isolation. */
   readonly allowUnconfinedShells: boolean;
   /** `auto`: a network of its own for each instance where the host permits one. */

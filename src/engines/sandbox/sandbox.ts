@@ -4,7 +4,7 @@
  * An instance is a folder, which is its disk, and one real OpenSSH server that runs in a bubblewrap sandbox
  * of its own. Whoever logs in is `ubuntu`, sees the host's /usr read-only and nothing else of the host, and
  * shares one unprivileged user of the host with all other instances, from which namespaces keep it apart.
- * CPU, memory and disk size are not limited.
+ * CPU, memory and disk size are not limited. Its ports are published by the service itself (published-ports.ts).
  *
  * Three ideas carry the rest:
  *
@@ -38,16 +38,17 @@ import {
   type MachineSpec,
 } from '../engine.ts';
 import { addKeyTo, readKeyFile, removeKeyFrom } from './authorized-keys-file.ts';
-import { BASE_TEMPLATE, copyDisk, removeTree, syncDisk } from './disk.ts';
+import { copyDisk, removeTree, syncDisk } from './disk.ts';
 import { failingAs } from './failures.ts';
 import { asSnapshotProblem } from './guest-conflicts.ts';
-import { type Host, probeHost } from './host.ts';
+import { capabilitiesOf, type Host, probeHost } from './host.ts';
 import { end, findRunning, firstProcessOf, type Running } from './launch.ts';
 import { entryPath, isThere, type Layout, listEntries, openLayout, takeAway } from './layout.ts';
 import type { SandboxOptions } from './options.ts';
 import { continueAll, whilePaused } from './pause.ts';
 import { isAlive, pidNamespaceOf } from './processes.ts';
 import { Provisioner } from './provisioner.ts';
+import { PublishedPorts } from './published-ports.ts';
 import { startSshd, waitUntilItAnswers } from './starting.ts';
 import { createIdentity } from './system-files.ts';
 
@@ -69,6 +70,7 @@ export class SandboxEngine implements Engine {
   private readonly host: Host;
   private readonly layout: Layout;
   private readonly provisioner: Provisioner;
+  private readonly ports: PublishedPorts;
   private readonly running = new Map<EngineRef, Running>();
   private readonly work = new KeyedLock();
   private readonly keyChanges = new KeyedLock();
@@ -78,15 +80,8 @@ export class SandboxEngine implements Engine {
     this.host = host;
     this.layout = layout;
     this.provisioner = new Provisioner(layout, host, options.log);
-    this.capabilities = {
-      snapshotPauses: host.isolation,
-      enforcesCpu: false,
-      enforcesMemory: false,
-      enforcesDiskSize: false,
-      ownNetwork: host.ownNetwork,
-      shells: host.isolation || options.allowUnconfinedShells,
-      templates: [BASE_TEMPLATE],
-    };
+    this.ports = new PublishedPorts(options.portsAddress, options.log);
+    this.capabilities = capabilitiesOf(host, options);
   }
 
   /** What a killed service left: half-built things, running instances, and paused ones if the guard died too. */
@@ -133,7 +128,9 @@ export class SandboxEngine implements Engine {
   private factsOf(ref: EngineRef): InstanceFacts {
     const running = this.running.get(ref);
     if (running === undefined || !isAlive(running.launcher)) return { state: 'stopped' };
-    return { state: 'running', endpoint: running.endpoint };
+    const httpPorts = this.ports.of(ref);
+    const { endpoint } = running;
+    return { state: 'running', endpoint, ...(httpPorts.length > 0 && { httpPorts }) };
   }
 
   async create(
@@ -176,8 +173,24 @@ export class SandboxEngine implements Engine {
         this.findAlive(machine.ref) ?? (await startSshd(request, this.host, this.options));
       this.running.set(machine.ref, running);
       await waitUntilItAnswers(running, request, this.host);
+      const { port } = running.endpoint;
+      await this.ports.setWhatIsFree(machine.ref, port, this.portsFor(machine));
       return running.endpoint;
     });
+  }
+
+  async configure(machine: MachineSpec): Promise<void> {
+    const { ref } = machine;
+    await this.locked(ref, 'The instance could not be changed.', async () => {
+      await this.requireInstance(ref);
+      const running = this.running.get(ref);
+      if (running === undefined || !isAlive(running.launcher)) return this.ports.withdraw(ref);
+      await this.ports.set(ref, running.endpoint.port, this.portsFor(machine));
+    });
+  }
+
+  private portsFor({ httpPorts }: MachineSpec): readonly number[] {
+    return this.capabilities.publishesPorts ? httpPorts : [];
   }
 
   /** Looked up in the process table itself: a second sshd on one disk must not come to be. */
@@ -196,6 +209,7 @@ export class SandboxEngine implements Engine {
     const running = this.findAlive(ref);
     if (running !== undefined) await end(running);
     this.running.delete(ref);
+    await this.ports.withdraw(ref);
   }
 
   async delete(ref: EngineRef): Promise<void> {
@@ -256,7 +270,7 @@ export class SandboxEngine implements Engine {
   }
 
   async close({ keepRunning }: { keepRunning: boolean }): Promise<void> {
-    if (keepRunning) return;
+    if (keepRunning) return this.ports.withdrawAll();
     await Promise.all([...this.running.keys()].map((ref) => this.stop(ref)));
   }
 

@@ -27,7 +27,6 @@ const COMMON = [
   'X11Forwarding no',
   'PrintLastLog no',
   'AcceptEnv LANG LC_*',
-  'SetEnv LANG=C.UTF-8',
   // Its primes are in a file of the host that a sandbox does not see.
   'KexAlgorithms -diffie-hellman-group-exchange-*',
   // In the process itself: no path of the host to find, and it works whatever the login shell prints.
@@ -35,9 +34,10 @@ const COMMON = [
 ];
 
 /** As sshd reads it inside the sandbox. Port and address are given on its command line. */
-export function sshdConfig(host: Host): string {
+export function sshdConfig(host: Host, address: string): string {
   return lines([
     ...COMMON,
+    environment(address),
     ...hostKeys('/etc/ssh'),
     ...penalties(host),
     'AuthorizedKeysFile .ssh/authorized_keys',
@@ -48,7 +48,7 @@ export function sshdConfig(host: Host): string {
 export function unconfinedSshdConfig(
   instance: string,
   host: Host,
-  options: { allowUnconfinedShells: boolean },
+  options: { allowUnconfinedShells: boolean; address: string },
 ): string {
   const keys = join(instance, 'disk', 'home', LOGIN_USER, '.ssh', 'authorized_keys');
   const refusal = [
@@ -58,11 +58,17 @@ export function unconfinedSshdConfig(
   ];
   return lines([
     ...COMMON,
+    environment(options.address),
     ...hostKeys(join(instance, 'system', 'ssh')),
     ...penalties(host),
     `AuthorizedKeysFile "${keys}"`,
     ...(options.allowUnconfinedShells ? [] : refusal),
   ]);
+}
+
+/** One line: of several SetEnv, sshd keeps the first. What a client sends never goes before these. */
+function environment(address: string): string {
+  return `SetEnv LANG=C.UTF-8 BERTH_ADDRESS=${address}`;
 }
 
 function hostKeys(folder: string): string[] {

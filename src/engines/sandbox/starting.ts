@@ -7,6 +7,7 @@ import { diagnose, end, type LaunchRequest, launch, type Running } from './launc
 import { repairMountPoints } from './mount-points.ts';
 import { isPortFree, waitForBanner } from './network.ts';
 import { descendantsOf, isAlive, listensOn } from './processes.ts';
+import { addressFor } from './published-ports.ts';
 import { writeSystemFiles } from './system-files.ts';
 
 const START_TIMEOUT_MS = 10_000;
@@ -20,8 +21,9 @@ export async function startSshd(
 ): Promise<Running> {
   if (!(await isPortFree(request.endpoint))) throw portTaken(request.endpoint.port);
   if (host.isolation) repairMountPoints(join(request.instance, 'disk'), host.users.guest);
-  const { hostname } = request;
-  await writeSystemFiles(request.instance, host, { ...options, hostname });
+  const { hostname, endpoint } = request;
+  const address = addressFor(endpoint.port);
+  await writeSystemFiles(request.instance, host, { ...options, hostname, address });
   return launch(request, host);
 }
 

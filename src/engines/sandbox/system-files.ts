@@ -21,6 +21,8 @@ const SHELL = '/bin/bash';
 export interface SystemFilesOptions {
   readonly hostname: string;
   readonly allowUnconfinedShells: boolean;
+  /** Where its servers listen to be published; what its host name leads to. */
+  readonly address: string;
 }
 
 /** What an instance keeps for life, and a restored one gets anew: host keys and machine id. */
@@ -64,14 +66,20 @@ export async function writeSystemFiles(
     ['passwd', passwd(instance, host)],
     ['group', `root:x:0:\n${LOGIN_USER}:x:${groupId(host)}:\nnogroup:x:65534:\n`],
     ['hostname', `${options.hostname}\n`],
-    ['hosts', `127.0.0.1 localhost\n127.0.1.1 ${options.hostname}\n::1 localhost ip6-localhost\n`],
+    ['hosts', hosts(options)],
     ['resolv.conf', resolverConfig(host)],
     [
       'ssh/sshd_config',
-      host.isolation ? sshdConfig(host) : unconfinedSshdConfig(instance, host, options),
+      host.isolation
+        ? sshdConfig(host, options.address)
+        : unconfinedSshdConfig(instance, host, options),
     ],
   ]);
   await Promise.all([...files].map(([name, text]) => place(join(system, name), text, host)));
+}
+
+function hosts({ address, hostname }: SystemFilesOptions): string {
+  return `127.0.0.1 localhost\n${address} ${hostname}\n::1 localhost ip6-localhost\n`;
 }
 
 function passwd(instance: string, host: Host): string {

@@ -1,15 +1,25 @@
 import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox';
 import {
   type AddKeyRequest,
+  type AddKeyResponse,
   addKeyOperation,
   type InstanceKey,
   listKeysOperation,
   removeKeyOperation,
 } from '../../api/instance-keys.ts';
-import type { AddKeyInput, InstanceKeyService } from '../../services/instance-keys.ts';
-import type { InstanceKeyListService, KeyView } from '../../services/instance-keys-list.ts';
+import type {
+  AddKeyInput,
+  ConfirmedKey,
+  InstanceKeyService,
+} from '../../services/instance-keys.ts';
+import type {
+  InstanceKeyListService,
+  KeyPresenceView,
+  KeyView,
+} from '../../services/instance-keys-list.ts';
 import { actorOf } from '../auth.ts';
 import { whenUndelivered } from '../delivery.ts';
+import { keepWithWork } from '../idempotency.ts';
 
 /** Add a key to a running instance, list its keys, remove one. */
 export const instanceKeyRoutes =
@@ -19,17 +29,24 @@ export const instanceKeyRoutes =
       '/v1/instances/:id/add_key',
       { config: { audit: 'key.add', scope: 'keys:write' }, schema: addKeyOperation },
       async (request, reply) => {
-        const added = await keys.add(actorOf(request), request.params.id, toInput(request.body));
-        whenUndelivered(reply, added.takeBack);
         reply.header('cache-control', 'no-store');
-        return { success: true, uuid: added.uuid, key: added.privateKey, message: added.message };
+        const onConfirm = keepWithWork(request, reply, addedKeyView);
+        const { id } = request.params;
+        const added = await keys.add(actorOf(request), id, toInput(request.body), onConfirm);
+        whenUndelivered(reply, added.takeBack);
+        return addedKeyView(added);
       },
     );
 
     app.get(
       '/v1/instances/:id/keys',
       { config: { scope: 'instances:read' }, schema: listKeysOperation },
-      async (request) => (await list.list(actorOf(request), request.params.id)).map(keyView),
+      async (request) => {
+        const { id } = request.params;
+        if (request.query.presence !== 'true')
+          return (await list.list(actorOf(request), id)).map(keyView);
+        return (await list.listWithPresence(actorOf(request), id)).map(presenceView);
+      },
     );
 
     // A fingerprint may hold a "/": the wildcard takes it whether or not the client encoded it.
@@ -42,6 +59,13 @@ export const instanceKeyRoutes =
       },
     );
   };
+
+const addedKeyView = (added: ConfirmedKey): AddKeyResponse => ({
+  success: true,
+  uuid: added.uuid,
+  key: added.privateKey,
+  message: added.message,
+});
 
 function toInput(body: AddKeyRequest): AddKeyInput {
   return {
@@ -59,5 +83,14 @@ function keyView(key: KeyView): InstanceKey {
     public_key: key.publicKey,
     ...(key.addedAt === undefined ? {} : { added_at: new Date(key.addedAt).toISOString() }),
     source: key.source,
+  };
+}
+
+function presenceView(key: KeyPresenceView): InstanceKey {
+  return {
+    ...keyView(key),
+    presence: key.presence,
+    ...(key.access && { access: key.access }),
+    ...(key.expiresAt === undefined ? {} : { expires_at: new Date(key.expiresAt).toISOString() }),
   };
 }

@@ -1,6 +1,7 @@
 import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox';
 import {
   type CreateInstanceRequest,
+  type CreateInstanceResponse,
   createInstanceOperation,
   deleteInstanceOperation,
   getInstanceOperation,
@@ -9,9 +10,15 @@ import {
   startInstanceOperation,
   stopInstanceOperation,
 } from '../../api/instances.ts';
-import type { InstanceService, InstanceView, NewInstance } from '../../services/instances.ts';
+import type {
+  ConfirmedInstance,
+  InstanceService,
+  InstanceView,
+  NewInstance,
+} from '../../services/instances.ts';
 import { actorOf } from '../auth.ts';
 import { whenUndelivered } from '../delivery.ts';
+import { keepWithWork } from '../idempotency.ts';
 
 /** Create, list, show, start, stop and delete instances. */
 export const instanceRoutes =
@@ -24,10 +31,11 @@ export const instanceRoutes =
         schema: createInstanceOperation,
       },
       async (request, reply) => {
-        const created = await instances.create(actorOf(request), toInput(request.body));
-        whenUndelivered(reply, created.takeBack);
         reply.code(201).header('cache-control', 'no-store');
-        return { uuid: created.uuid, identifier: created.identifier, key: created.privateKey };
+        const onConfirm = keepWithWork(request, reply, createdView);
+        const created = await instances.create(actorOf(request), toInput(request.body), onConfirm);
+        whenUndelivered(reply, created.takeBack);
+        return createdView(created);
       },
     );
 
@@ -76,6 +84,12 @@ export const instanceRoutes =
     );
   };
 
+const createdView = (created: ConfirmedInstance): CreateInstanceResponse => ({
+  uuid: created.uuid,
+  identifier: created.identifier,
+  key: created.privateKey,
+});
+
 function toInput(body: CreateInstanceRequest): NewInstance {
   return {
     cpuCores: body.cpu_cores,
@@ -90,7 +104,7 @@ function toInput(body: CreateInstanceRequest): NewInstance {
 }
 
 /** Field by field: a new column never leaks. Optional fields are left out, never empty. */
-function instanceView({ row, publicKeys }: InstanceView): Instance {
+function instanceView({ row, publicKeys, httpPorts }: InstanceView): Instance {
   const since = new Date(row.status_since).toISOString();
   return {
     id: String(row.identifier),
@@ -108,7 +122,7 @@ function instanceView({ row, publicKeys }: InstanceView): Instance {
     gpuType: row.gpu_type,
     mode: row.mode,
     template: row.template,
-    httpPorts: [],
+    httpPorts: [...httpPorts],
     sshPublicKeys: [...publicKeys],
     k8s: false,
     promoted: false,

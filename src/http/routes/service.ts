@@ -8,12 +8,13 @@ export const serviceRoutes =
   (health: HealthService): FastifyPluginAsyncTypebox =>
   async (app) => {
     const config = { public: true };
+    const probe = { public: true, unlimited: true };
 
-    app.get('/healthz', { config, schema: healthzOperation }, async () => ({
+    app.get('/healthz', { config: probe, schema: healthzOperation }, async () => ({
       status: 'ok' as const,
     }));
 
-    app.get('/readyz', { config, schema: readyzOperation }, () => health.requireReady());
+    app.get('/readyz', { config: probe, schema: readyzOperation }, () => health.requireReady());
 
     app.get('/openapi.json', { config, schema: { hide: true } }, async (_request, reply) =>
       reply.header('content-type', jsonType).send(JSON.stringify(app.swagger())),

@@ -1,13 +1,15 @@
 import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox';
 import {
+  type CreateTokenRequest,
   createTokenOperation,
   deleteTokenOperation,
   listTokensOperation,
   type Token,
   validateTokenOperation,
 } from '../../api/account.ts';
-import type { TokenService } from '../../services/tokens.ts';
+import type { NewToken, TokenService, TokenView } from '../../services/tokens.ts';
 import { actorOf } from '../auth.ts';
+import { keepWithWork } from '../idempotency.ts';
 
 /** Who am I; create, list and delete tokens. */
 export const tokenRoutes =
@@ -27,7 +29,8 @@ export const tokenRoutes =
       { config: { audit: 'token.create', scope: 'any' }, schema: createTokenOperation },
       async (request, reply) => {
         reply.header('cache-control', 'no-store');
-        return { token: await tokens.create(actorOf(request), request.body.name) };
+        const onConfirm = keepWithWork(request, reply, (token: string) => ({ token }));
+        return { token: await tokens.create(actorOf(request), newToken(request.body), onConfirm) };
       },
     );
 
@@ -47,17 +50,19 @@ export const tokenRoutes =
     );
   };
 
-type TokenRow = Awaited<ReturnType<TokenService['list']>>[number];
+const newToken = (body: CreateTokenRequest): NewToken => ({
+  name: body.name,
+  ...(body.scopes !== undefined && { scopes: body.scopes }),
+  ...(body.expires_in_seconds !== undefined && { expiresInSeconds: body.expires_in_seconds }),
+});
 
-function tokenView(row: TokenRow): Token {
-  return {
-    name: row.name,
-    prefix: row.prefix,
-    scopes: JSON.parse(row.scopes) as string[],
-    created_at: seconds(row.created_at),
-    ...(row.last_used_at === null ? {} : { last_used_at: seconds(row.last_used_at) }),
-    ...(row.expires_at === null ? {} : { expires_at: seconds(row.expires_at) }),
-  };
-}
+const tokenView = (token: TokenView): Token => ({
+  name: token.name,
+  prefix: token.prefix,
+  scopes: [...token.scopes],
+  created_at: seconds(token.createdAt),
+  ...(token.lastUsedAt !== null && { last_used_at: seconds(token.lastUsedAt) }),
+  ...(token.expiresAt !== null && { expires_at: seconds(token.expiresAt) }),
+});
 
 const seconds = (ms: number): number => Math.floor(ms / 1000);

@@ -1,0 +1,26 @@
+import { accessEnd, isForSigner, isUnderstood, limits } from './authorized-key-options.ts';
+import type { AuthorizedLine } from './authorized-keys.ts';
+
+/**
+ * What a line of `authorized_keys` lets its key do, as sshd judges it: log in freely; log in with limits (`from=`,
+ * `command=`, `restrict`); nothing any more; nothing, because sshd passes over the line; or, for `cert-authority`,
+ * sign certificates that log in.
+ */
+export const lineAccesses = ['full', 'limited', 'signer', 'expired', 'ignored'] as const;
+export type LineAccess = (typeof lineAccesses)[number];
+
+export function accessOf(line: AuthorizedLine, nowMs: number): LineAccess {
+  const { options, keyType } = line;
+  const end = accessEnd(options);
+  // sshd takes no DSA keys since OpenSSH 7.0, and an expiry-time that it cannot read costs the whole line.
+  const unread = keyType === 'ssh-dss' || end === Number.NEGATIVE_INFINITY;
+  if (unread || !isUnderstood(options)) return 'ignored';
+  if (end <= nowMs) return 'expired';
+  if (isForSigner(options)) return 'signer';
+  return limits(options) ? 'limited' : 'full';
+}
+
+/** What several lines of one key give together: the most that any of them does. */
+export function mostAccess(accesses: readonly LineAccess[]): LineAccess | undefined {
+  return lineAccesses.find((access) => accesses.includes(access));
+}

@@ -1,0 +1,3 @@
+module berth.example/contract
+
+go 1.21

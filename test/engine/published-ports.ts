@@ -1,0 +1,139 @@
+/** The part of the engine contract about `configure` and published ports. */
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { it } from 'node:test';
+import type { MachineSpec } from '../../src/engines/engine.ts';
+import { fetchText, occupy, openRequest, serveInGuest, vacate } from '../support/guest-server.ts';
+import { claimPorts } from '../support/ports.ts';
+import { type Bench, rejectsWith } from './engine-contract.ts';
+
+const HOST = '127.0.0.1';
+
+export function describePublishedPorts(bench: Bench): void {
+  const withPorts = (machine: MachineSpec, ...httpPorts: number[]): MachineSpec => ({
+    ...machine,
+    httpPorts,
+  });
+  const published = async ({ ref }: MachineSpec) =>
+    (await bench.engine.inspect(ref))?.httpPorts ?? [];
+  const ifAble = (name: string, work: (ports: number[]) => Promise<void>) =>
+    it(name, async (test) => {
+      if (!bench.engine.capabilities.publishesPorts) return test.skip('it publishes no ports here');
+      const { from } = await claimPorts(3);
+      await work([from, from + 1, from + 2]);
+    });
+
+  it('configures what runs and what is stopped, twice with the outcome of once', async () => {
+    const { engine } = bench;
+    const { machine } = await bench.run();
+    const larger = { ...machine, cpuCores: 2, memoryGb: 2, diskSizeGb: 20 };
+    for (let times = 0; times < 2; times += 1) await engine.configure(larger);
+    assert.equal((await engine.inspect(machine.ref))?.state, 'running');
+    await engine.stop(machine.ref);
+    for (let times = 0; times < 2; times += 1) await engine.configure(machine);
+    assert.deepEqual(await engine.inspect(machine.ref), { state: 'stopped' });
+    await engine.delete(machine.ref);
+    await rejectsWith('not_running', () => engine.configure(machine));
+  });
+
+  ifAble(
+    'publishes a port of what runs, and takes it back with what goes through it',
+    async (ports) => {
+      const [one = 0, two = 0] = ports;
+      const { machine, login } = await bench.run();
+      await serveInGuest(login, one, { body: 'inside', hold: true });
+      await serveInGuest(login, two, { body: 'inside too' });
+      assert.match(await fetchText(HOST, two), /^ECONN/);
+      for (let times = 0; times < 2; times += 1)
+        await bench.engine.configure(withPorts(machine, two, one));
+      assert.deepEqual(await published(machine), [one, two]);
+      assert.equal(await fetchText(HOST, two), 'inside too');
+      const open = await openRequest(HOST, one);
+      const cut = once(open, 'close');
+      await bench.engine.configure(withPorts(machine, two));
+      await cut;
+      assert.equal(await fetchText(HOST, one), 'ECONNREFUSED');
+      assert.equal(await fetchText(HOST, two), 'inside too');
+      await bench.engine.delete(machine.ref);
+      assert.equal(await fetchText(HOST, two), 'ECONNREFUSED');
+    },
+  );
+
+  ifAble('leaves open connections alone when other ports change', async ([one = 0, two = 0]) => {
+    const { machine, login } = await bench.run();
+    await serveInGuest(login, one, { body: 'inside', hold: true });
+    await bench.engine.configure(withPorts(machine, one));
+    const open = await openRequest(HOST, one);
+    await bench.engine.configure(withPorts(machine, one, two));
+    await bench.engine.configure(withPorts(machine, one));
+    assert.equal(open.readyState, 'open');
+    open.destroy();
+    await bench.engine.delete(machine.ref);
+  });
+
+  ifAble(
+    'closes the ports of what stops, and publishes them again at the start',
+    async ([one = 0]) => {
+      const machine = withPorts(await bench.create(), one);
+      await bench.engine.configure(machine);
+      assert.equal(await fetchText(HOST, one), 'ECONNREFUSED');
+      const login = await bench.login(machine);
+      await serveInGuest(login, one, { body: 'inside' });
+      assert.equal(await fetchText(HOST, one), 'inside');
+      await bench.engine.stop(machine.ref);
+      assert.equal(await fetchText(HOST, one), 'ECONNREFUSED');
+      await serveInGuest(await bench.login(machine), one, { body: 'again' });
+      assert.equal(await fetchText(HOST, one), 'again');
+      await bench.engine.delete(machine.ref);
+    },
+  );
+
+  ifAble(
+    'names a port that is taken, and changes nothing',
+    async ([one = 0, two = 0, three = 0]) => {
+      const { machine, login } = await bench.run();
+      await serveInGuest(login, one, { body: 'inside' });
+      await bench.engine.configure(withPorts(machine, one));
+      const stranger = await occupy(two);
+      const error = await rejectsWith('port_taken', () =>
+        bench.engine.configure(withPorts(machine, three, two)),
+      );
+      assert.match(error.message, new RegExp(`\\b${two}\\b`));
+      assert.deepEqual(await published(machine), [one]);
+      assert.equal(await fetchText(HOST, one), 'inside');
+      assert.equal(await fetchText(HOST, three), 'ECONNREFUSED');
+      await bench.engine.stop(machine.ref);
+      await bench.engine.start(withPorts(machine, two, three));
+      assert.deepEqual(
+        await published(machine),
+        [three],
+        'it starts without the port that is taken',
+      );
+      await vacate(stranger);
+      await bench.engine.configure(withPorts(machine, two, three));
+      assert.deepEqual(await published(machine), [two, three]);
+      await bench.engine.delete(machine.ref);
+    },
+  );
+
+  ifAble(
+    'says what to do when the guest itself has the port on all addresses',
+    async ([one = 0]) => {
+      const { machine, login } = await bench.run();
+      await serveInGuest(login, one, { body: 'everywhere', address: '0.0.0.0' });
+      const error = await rejectsWith('port_taken', () =>
+        bench.engine.configure(withPorts(machine, one)),
+      );
+      assert.match(error.message, new RegExp(`\\b${one}\\b.*BERTH_ADDRESS`));
+      await bench.engine.delete(machine.ref);
+    },
+  );
+
+  ifAble('does not hold a visitor up when nobody listens inside', async ([one = 0]) => {
+    const { machine } = await bench.run();
+    await bench.engine.configure(withPorts(machine, one));
+    assert.equal(await fetchText(HOST, one), 'ECONNRESET');
+    await bench.engine.delete(machine.ref);
+  });
+}
