@@ -30,9 +30,15 @@ export function readYaml(text: string, maxCharacters: number, report: Report): P
     return whole(1, `The file is larger than ${maxCharacters} characters; it must be smaller.`);
   const lines = new LineCounter();
   const lineAt = (offset: number): number => Math.max(1, lines.linePos(offset).line);
-  const parsed = parseSafely(text, lines);
-  if (!parsed)
-    return whole(1, 'This cannot be read as YAML: it is nested too deeply. Write it flatter.');
+  const parsed = parseDocument(text, {
+    lineCounter: lines,
+    prettyErrors: false,
+    uniqueKeys: false,
+    // A quieter one would not tell of a second document.
+    logLevel: 'error',
+    schema: 'core',
+    version: '1.2',
+  });
   // A warning is a tag that means nothing here.
   const errors = [...parsed.errors, ...parsed.warnings];
   for (const error of errors) whole(lineAt(error.pos[0]), explainSyntax(error));
@@ -42,24 +48,9 @@ export function readYaml(text: string, maxCharacters: number, report: Report): P
   return new Place({ node: parsed.contents, line: 1, path: '' }, { report, lineOf });
 }
 
-function parseSafely(text: string, lineCounter: LineCounter) {
-  try {
-    return parseDocument(text, {
-      lineCounter,
-      prettyErrors: false,
-      uniqueKeys: false,
-      logLevel: 'error',
-      schema: 'core',
-      version: '1.2',
-    });
-  } catch (error) {
-    if (error instanceof RangeError) return undefined;
-    throw error;
-  }
-}
-
 function explainSyntax({ code, message }: { code: string; message: string }): string {
   if (code === 'MULTIPLE_DOCS') return 'The file holds several documents; it must hold one.';
+  if (code === 'RESOURCE_EXHAUSTION') return 'The file is nested too deeply. Write it flatter.';
   return `This is not YAML: ${shorten(message)}`;
 }
 

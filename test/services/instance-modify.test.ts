@@ -85,6 +85,25 @@ test('an instance that changes meanwhile is not overwritten', async () => {
   await reset();
 });
 
+test('a status that changes between the engine and the commit undoes both', async () => {
+  const { db } = shop.store;
+  const since = (await shop.instances.get(shop.actor, uuid)).row.status_since;
+  for (const meanwhile of [{ status: 'SNAPPING' as const }, { status_since: since + 1 }]) {
+    let changed: Promise<void> | undefined;
+    const crashPoint = (point: string) => {
+      if (point === 'modify:configured:after') changed = updateInstance(db, uuid, meanwhile);
+    };
+    Object.assign(shop.context, { crashPoint });
+    const asked = change({ cpuCores: 2, addPorts: [port] });
+    await assert.rejects(asked, { kind: 'conflict', message: /at the same moment/ });
+    Object.assign(shop.context, { crashPoint: () => {} });
+    await changed;
+    await updateInstance(db, uuid, { status: 'RUNNING', status_since: since });
+    await shop.monitor.look();
+    assert.deepEqual(await state(), untouched);
+  }
+});
+
 test('only what is RUNNING or STOPPED is changed; the refusal names the status', async () => {
   const { row } = await shop.instances.get(shop.actor, uuid);
   for (const status of instanceStatuses) {

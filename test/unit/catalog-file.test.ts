@@ -276,6 +276,11 @@ for (const [name, text] of Object.entries(odd)) {
   });
 }
 
+test('what is nested too deeply is told so', () => {
+  for (const text of ['['.repeat(size), '- '.repeat(size / 2)])
+    assert.match(problemsOf(text)[0]?.message ?? '', /nested too deeply/);
+});
+
 function checkProblems(problems: readonly Problem[], text: string): void {
   const lines = text.split('\n').length;
   for (const { line, path, message } of problems) {
