@@ -12,6 +12,7 @@ import {
 import type { KeyRow } from '../store/schema.ts';
 import { audit } from './audit.ts';
 import { type Actor, type ServiceContext, shorten } from './context.ts';
+import type { OnConfirm } from './kept-answers.ts';
 import { requireTokenName } from './tokens.ts';
 
 /** The list has no pages, so the book is bounded. */
@@ -28,7 +29,12 @@ export class KeyService {
     this.#context = context;
   }
 
-  async add(actor: Actor, name: string, publicKey: string): Promise<KeyRow> {
+  async add(
+    actor: Actor,
+    name: string,
+    publicKey: string,
+    onConfirm?: OnConfirm<KeyRow>,
+  ): Promise<KeyRow> {
     requireTokenName(name);
     const { line, type, fingerprint } = parsePublicKey(publicKey);
     const { store, now } = this.#context;
@@ -47,6 +53,7 @@ export class KeyService {
         if ((await countBookKeys(tx, actor.orgId)) > mostKeys) throw bookIsFull();
         const entry = { action: 'key_book.add', subject: fingerprint, outcome: 'done' };
         await audit(tx, actor, now(), entry);
+        await onConfirm?.(tx, row);
       });
     } catch (error) {
       if (isUniqueViolation(error)) throw await this.#isThereAlready(actor, fingerprint);

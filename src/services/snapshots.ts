@@ -20,6 +20,7 @@ import {
   type ServiceContext,
   shorten,
 } from './context.ts';
+import type { OnConfirm } from './kept-answers.ts';
 import { enqueue, operationDeadlines } from './operations.ts';
 import { requireQuota } from './quotas.ts';
 
@@ -92,7 +93,12 @@ export class SnapshotService {
   }
 
   /** Accepts a snapshot of a running instance: it is CREATING when this resolves. */
-  async create(actor: Actor, instanceReference: string, name: string): Promise<void> {
+  async create(
+    actor: Actor,
+    instanceReference: string,
+    name: string,
+    onConfirm?: OnConfirm<string>,
+  ): Promise<void> {
     requireName(name);
     const { store } = this.#context;
     await store.transaction(async (tx) => {
@@ -101,6 +107,7 @@ export class SnapshotService {
       await this.#requireFreeName(tx, actor, name);
       await requireQuota(tx, actor.orgId, { snapshots: 1 });
       await this.#accept(tx, actor, instance, name);
+      await onConfirm?.(tx, name);
     });
     this.changed(actor.orgId);
     this.#options.poke();

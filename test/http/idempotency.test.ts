@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, afterEach, test } from 'node:test';
+import { generateKeyPair } from '../../src/domain/ssh-key-pair.ts';
 import { parseKey } from '../../src/http/idempotency.ts';
 import { releaseKeptAnswers } from '../../src/store/kept-answers.ts';
 import { assertSameAnswer, newKey, openKeyed, publicKey } from './keyed-requests.ts';
@@ -67,12 +68,35 @@ test('a token is made once', async () => {
   assert.equal((await send('/v1/token/create', { body: options.body })).status, 409);
 });
 
-test('work that keeps its answer afterwards is done once too', async () => {
+test('a snapshot is made once, and not at all when its answer cannot be kept', async () => {
   const options = { key: newKey(), body: { instanceId: machine, name: 'made-once' } };
   const first = await send('/v1/snapshots/create', options);
   assert.equal(first.status, 202, first.text);
   assertSameAnswer(first, await send('/v1/snapshots/create', options));
-  await served.shop.settle();
+  const { shop } = served;
+  await shop.settle();
+  const failing = async () => {
+    throw new Error('on purpose');
+  };
+  await assert.rejects(shop.snapshots.create(shop.actor, machine, 'never-made', failing));
+  await shop.snapshots.create(shop.actor, machine, 'never-made');
+  await shop.settle();
+});
+
+test('an entry of the address book is made once', async () => {
+  const body = { name: 'made once', public_key: generateKeyPair('made once').publicKey.line };
+  const options = { key: newKey(), body };
+  const first = await send('/v1/keys/add', options);
+  assert.equal(first.status, 200, first.text);
+  assertSameAnswer(first, await send('/v1/keys/add', options));
+  assert.equal((await send('/v1/keys/add', { body })).status, 409);
+});
+
+test('work that keeps its answer afterwards is done once too', async () => {
+  const options = { key: newKey() };
+  const first = await send(`/v1/instances/${machine}/start`, options);
+  assert.equal(first.status, 200, first.text);
+  assertSameAnswer(first, await send(`/v1/instances/${machine}/start`, options));
 });
 
 test('no body, an empty one and another one are told apart by their bytes', async () => {
@@ -145,11 +169,11 @@ test('an answer that cannot be kept leaves no key behind', async () => {
   const before = (await recorded()).length;
   const logged = async () => (await store.db.selectFrom('audit_log').select('id').execute()).length;
   const audited = await logged();
-  for (const input of [{}, { publicKey: publicKey.replace('JdD7', 'JdD8') }]) {
+  for (const input of [{}, { publicKey: generateKeyPair('never added').publicKey.line }]) {
     const add = keys.add(actor, machine, { ...input, verify: false }, async () => {
       throw new Error('on purpose');
     });
-    await assert.rejects(add);
+    await assert.rejects(add, /on purpose/);
   }
   assert.equal(await keyLines(), lines);
   assert.equal((await recorded()).length, before);

@@ -12,6 +12,7 @@ import {
 import type { KeyPlaceService, KeyPlace as Place } from '../../services/key-places.ts';
 import type { KeyService } from '../../services/keys.ts';
 import { actorOf } from '../auth.ts';
+import { keepWithWork } from '../idempotency.ts';
 
 /** The organization's address book of keys, and where a key is authorized. */
 export const keyRoutes =
@@ -20,10 +21,10 @@ export const keyRoutes =
     app.post(
       '/v1/keys/add',
       { config: { audit: 'key_book.add', scope: 'keys:write' }, schema: addBookKeyOperation },
-      async (request) => {
+      async (request, reply) => {
         const { name, public_key: publicKey } = request.body;
-        const key = bookKeyView(await keys.add(actorOf(request), name, publicKey));
-        return { key, message: `"${key.name}" (${key.fingerprint}) is in the address book.` };
+        const onConfirm = keepWithWork(request, reply, addedView);
+        return addedView(await keys.add(actorOf(request), name, publicKey, onConfirm));
       },
     );
 
@@ -79,6 +80,11 @@ function bookKeyView(row: BookKeyRow): BookKey {
     key_type: row.key_type,
     created_at: Math.floor(row.created_at / 1000),
   };
+}
+
+function addedView(row: BookKeyRow) {
+  const key = bookKeyView(row);
+  return { key, message: `"${key.name}" (${key.fingerprint}) is in the address book.` };
 }
 
 function placeView({ instance, presence, access, source, reason }: Place): KeyPlace {

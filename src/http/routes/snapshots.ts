@@ -16,6 +16,7 @@ import type { TokenService } from '../../services/tokens.ts';
 import { actorOf, bearerToken, requireScope } from '../auth.ts';
 import { jsonType } from '../error-handler.ts';
 import { matchesEtag } from '../etag.ts';
+import { keepWithWork } from '../idempotency.ts';
 import { preferredWaitSeconds } from '../prefer.ts';
 
 const longestWaitSeconds = 60;
@@ -53,8 +54,9 @@ export const snapshotRoutes =
       },
       async (request, reply) => {
         const { instanceId, name } = request.body;
-        await snapshots.create(actorOf(request), instanceId, name);
-        return reply.code(202).send({ message: `The snapshot "${name}" is being created.` });
+        const onConfirm = keepWithWork(request, reply.code(202), acceptedView);
+        await snapshots.create(actorOf(request), instanceId, name, onConfirm);
+        return reply.send(acceptedView(name));
       },
     );
 
@@ -70,6 +72,10 @@ export const snapshotRoutes =
       },
     );
   };
+
+const acceptedView = (name: string) => ({
+  message: `The snapshot "${name}" is being created.`,
+});
 
 /** The list once it has changed, where the caller prefers to wait for that and may. */
 async function findAfterWait(
