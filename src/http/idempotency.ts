@@ -51,6 +51,10 @@ export function rememberBody(request: FastifyRequest, body: Buffer): void {
   if (isKeyed(request)) request.rawBody = body;
 }
 
+/** No body, an empty one, `{}` and nothing but nulls mean the same, as everywhere. Nulls are gone by now. */
+const saysNothing = (body: unknown): boolean =>
+  typeof body === 'object' && body !== null && Object.keys(body).length === 0;
+
 /** True when the answer was there and is on its way. */
 async function begin(
   answers: KeptAnswerService,
@@ -63,7 +67,7 @@ async function begin(
     key,
     method: request.method,
     path: request.url,
-    body: request.rawBody ?? noBody,
+    body: saysNothing(request.body) ? noBody : (request.rawBody ?? noBody),
   };
   const begun = await answers.begin(actorOf(request), keyed).catch((error: unknown) => {
     if (isPassing(error)) reply.header('retry-after', '1');
