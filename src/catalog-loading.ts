@@ -1,6 +1,6 @@
 import { readFileSync, statSync } from 'node:fs';
 import { getSystemErrorMessage } from 'node:util';
-import { ConfigError } from './config.ts';
+import { type Config, ConfigError, type Environment, loadConfig } from './config.ts';
 import { type Catalog, defaultCatalog } from './domain/catalog.ts';
 import {
   type CatalogReading,
@@ -15,6 +15,26 @@ export function loadCatalog(path: string | undefined): Catalog {
   const reading = readCatalogFile(path);
   if (reading.kind === 'catalog') return reading.catalog;
   throw new ConfigError(reading.problems.map((problem) => formatProblem(path, problem)));
+}
+
+/** The settings; when some are bad, `ConfigError` lists what is wrong with the catalog they name as well. */
+export function loadSettings(env: Environment): Config {
+  try {
+    return loadConfig(env);
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    throw new ConfigError([...error.problems, ...catalogProblems(env.BERTH_CATALOG)]);
+  }
+}
+
+function catalogProblems(path: string | undefined): readonly string[] {
+  try {
+    loadCatalog(path || undefined);
+    return [];
+  } catch (error) {
+    if (error instanceof ConfigError) return error.problems;
+    throw error;
+  }
 }
 
 /** Throws `ConfigError` when there is no such file to read. */

@@ -50,10 +50,12 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 /** All that is wrong with the settings, in one error: nobody likes to mend them one at a time. */
 export class ConfigError extends Error {
   override readonly name = 'ConfigError';
+  readonly problems: readonly string[];
   constructor(problems: readonly string[]) {
     super(
       `These settings need mending:\n${problems.map((problem) => `  - ${problem}`).join('\n')}`,
     );
+    this.problems = problems;
   }
 }
 

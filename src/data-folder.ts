@@ -1,5 +1,5 @@
-import { accessSync, constants, existsSync, mkdirSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { accessSync, constants, existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { AppError } from './domain/errors.ts';
 
 /**
@@ -23,4 +23,19 @@ export function makeDataFolder(path: string): void {
 function makeFolder(path: string): void {
   if (!existsSync(dirname(path))) makeFolder(dirname(path));
   mkdirSync(path, { mode: 0o711 });
+}
+
+const plannedStopName = 'stopped-as-planned';
+
+/** For the next start: whatever should run and does not was ended by the service itself. */
+export function notePlannedStop(path: string): void {
+  writeFileSync(join(path, plannedStopName), '', { mode: 0o600 });
+}
+
+/** Was there such a note? It counts once. */
+export function takePlannedStop(path: string): boolean {
+  const note = join(path, plannedStopName);
+  const found = existsSync(note);
+  rmSync(note, { force: true });
+  return found;
 }

@@ -1,4 +1,5 @@
 /** The side of the service that faces the network: its certificate, its limits, its metrics, and the ports it listens on. */
+import type { Server } from 'node:net';
 import { hostname } from 'node:os';
 import type { FastifyInstance } from 'fastify';
 import packageJson from '../package.json' with { type: 'json' };
@@ -14,6 +15,8 @@ import { type CertificateFiles, TlsIdentity } from './http/tls.ts';
 import type { Log, ServiceContext } from './services/context.ts';
 import { StatisticsService } from './services/statistics.ts';
 
+export const { version } = packageJson;
+
 const renewEveryMs = 6 * 3_600_000;
 
 export async function openListeningEdge(
@@ -28,7 +31,6 @@ export async function openListeningEdge(
   const { address, token } = config.metrics;
   const isWanted = address !== undefined || token !== undefined;
   const statistics = new StatisticsService(context);
-  const { version } = packageJson;
   const metrics = isWanted ? new Metrics({ statistics, version, log }) : undefined;
   if (metrics && address) await listenForMetrics(address, metrics, token, { closers, log });
   return { callers, limiter, tls, metrics, metricsToken: address ? undefined : token };
@@ -127,4 +129,11 @@ export function trustAdvice(tls: TlsIdentity, url: string): string {
     `  berth login --url ${url} --ca ${certFile}    (or BERTH_CA=${certFile})`,
     `  NODE_EXTRA_CA_CERTS=${certFile}    (programs on Node.js)`,
   ].join('\n');
+}
+
+/** The ports that the service itself listens on, once it does. */
+export function portsOf(config: Config, server: Server): number[] {
+  const own = server.address();
+  const api = own !== null && typeof own === 'object' ? [own.port] : [config.port];
+  return [...api, ...(config.metrics.address ? [config.metrics.address.port] : [])];
 }

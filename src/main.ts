@@ -3,9 +3,9 @@
  */
 import { join } from 'node:path';
 import { type Logger, pino } from 'pino';
-import { loadCatalog } from './catalog-loading.ts';
-import { type Config, type Environment, loadConfig } from './config.ts';
-import { makeDataFolder } from './data-folder.ts';
+import { loadCatalog, loadSettings } from './catalog-loading.ts';
+import type { Config, Environment } from './config.ts';
+import { makeDataFolder, notePlannedStop, takePlannedStop } from './data-folder.ts';
 import { type Catalog, defaultCatalog } from './domain/catalog.ts';
 import { AppError } from './domain/errors.ts';
 import { KeyedLock } from './domain/keyed-lock.ts';
@@ -14,7 +14,7 @@ import { openEngine } from './engines/registry.ts';
 import { buildApp } from './http/app.ts';
 import type { Edge } from './http/edge.ts';
 import type { TlsIdentity } from './http/tls.ts';
-import { listen, openListeningEdge, trustAdvice } from './listening.ts';
+import { listen, openListeningEdge, portsOf, trustAdvice, version } from './listening.ts';
 import { AuditService } from './services/audit.ts';
 import { CatalogService } from './services/catalog.ts';
 import type { ServiceContext } from './services/context.ts';
@@ -28,6 +28,7 @@ import { instanceOperations } from './services/instance-operations.ts';
 import { InstanceService } from './services/instances.ts';
 import { KeptAnswerService } from './services/kept-answers.ts';
 import { KeyPlaceService } from './services/key-places.ts';
+import { KeyReader } from './services/key-reader.ts';
 import { KeyService } from './services/keys.ts';
 import { Monitor } from './services/monitor.ts';
 import { Scheduler } from './services/scheduler.ts';
@@ -59,6 +60,14 @@ interface Settings {
   readonly catalog: Catalog;
 }
 
+interface Parts extends Settings {
+  /** Resolves when what runs is as the database says. */
+  readonly settled: Promise<void>;
+}
+
+/** How long callers wait for that at most: an engine that hangs must not keep them from everything else. */
+const settlingPatienceMs = 5_000;
+
 /** Starts the service and resolves once it listens. When it cannot, whatever it opened is closed again. */
 export async function startService(config: Config): Promise<RunningService> {
   const closers = new AsyncDisposableStack();
@@ -85,47 +94,61 @@ async function openService(config: Config, closers: AsyncDisposableStack): Promi
   const store = await openStore(config.databaseUrl);
   closers.defer(store.close);
   const engine = await openEngine(config.engine, engineOptions(config, log));
-  closers.defer(() => engine.close({ keepRunning: config.sandboxOnExit === 'keep' }));
+  const keepRunning = config.sandboxOnExit === 'keep';
+  closers.defer(async () => {
+    await engine.close({ keepRunning });
+    if (!keepRunning) notePlannedStop(config.dataDir);
+  });
   await releaseLeases(store.db, config.nodeName);
   await releaseKeptAnswers(store.db, config.nodeName);
   const context = { store, engine, log, now: Date.now, crashPoint: crashAt(config.crashAt) };
   const edge = await openListeningEdge(config, context, closers);
-  const { app, scheduler, monitor, health } = await compose(settings, context, log, edge);
+  const settling = Promise.withResolvers<void>();
+  const parts = { ...settings, settled: settling.promise };
+  const { app, scheduler, monitor, health } = await compose(parts, context, log, edge);
   for (const notice of (await engine.health()).notices) log.warn({ notice }, 'engine notice');
-  await monitor.look('states');
+  await monitor.look('states', { afterPlannedStop: takePlannedStop(config.dataDir) });
   closers.defer(() => scheduler.stop());
-  scheduler.start();
   closers.defer(() => app.close());
   const url = await listen(app, config);
   closers.defer(() => health.stopping());
   // Only now: a published port must not take the one that the service itself is to have.
+  scheduler.start();
+  const patience = setTimeout(settling.resolve, settlingPatienceMs);
   await monitor.look();
+  clearTimeout(patience);
+  settling.resolve();
   log.info({ url }, 'listening');
   return { url, engine, tls: edge.tls, stop: () => closers.disposeAsync() };
 }
 
-async function compose(settings: Settings, context: ServiceContext, log: Logger, edge: Edge) {
-  const { config, catalog } = settings;
+async function compose(parts: Parts, context: ServiceContext, log: Logger, edge: Edge) {
+  const { config, catalog, settled } = parts;
   const { sshPorts, nodeName } = config;
   const poke = () => scheduler.poke();
   const tokens = new TokenService(context);
   const keyLocks = new KeyedLock();
   const instanceKeys = new InstanceKeyService(context, keyLocks);
-  const instanceKeyList = new InstanceKeyListService(context, keyLocks);
+  const keyReader = new KeyReader(context);
+  const instanceKeyList = new InstanceKeyListService(context, keyLocks, keyReader);
   const keysInFlight = instanceKeys.inFlight;
   const instances = new InstanceService({ context, catalog, sshPorts, poke, keysInFlight });
   const snapshots = new SnapshotService({ context, catalog, poke });
   const health = new HealthService(context);
-  const kinds = operationKinds(settings, context, (orgId) => snapshots.changed(orgId));
+  const kinds = operationKinds(parts, context, (orgId) => snapshots.changed(orgId));
   const worker = new Worker({ ...context, kinds, owner: nodeName, onFinished: poke });
   const configuration = new InstanceConfiguration(context);
-  const changes = { context, catalog, configuration, sshPorts };
+  const ownPorts = () => portsOf(config, app.server);
+  const changes = { context, catalog, configuration, sshPorts, ownPorts };
   const instanceModify = new InstanceModifyService(changes);
   const monitor = new Monitor({ context, configuration, poke, keysInFlight });
   const keptAnswers = new KeptAnswerService(context, nodeName);
   const scheduler = new Scheduler(worker, monitor, log, [() => keptAnswers.sweep()]);
   const { bodyLimitBytes } = config;
-  const books = { keys: new KeyService(context), keyPlaces: new KeyPlaceService(context) };
+  const books = {
+    keys: new KeyService(context),
+    keyPlaces: new KeyPlaceService(context, keyReader),
+  };
   const keyServices = { instanceKeys, instanceKeyList, ...books };
   const audit = new AuditService(context);
   const catalogs = new CatalogService(context, catalog);
@@ -144,6 +167,8 @@ async function compose(settings: Settings, context: ServiceContext, log: Logger,
     log,
     bodyLimitBytes,
     edge,
+    settled,
+    version,
   });
   return { app, scheduler, monitor, health };
 }
@@ -175,7 +200,7 @@ function engineOptions(config: Config, log: Logger) {
 
 /** `berth serve`: runs until SIGINT or SIGTERM. */
 export async function runService(env: Environment): Promise<void> {
-  const config = loadConfig(env);
+  const config = loadSettings(env);
   if (env.BERTH_TEST_LIST_CRASH_POINTS) return printCrashPoints(config);
   const service = await startService(config);
   const log = pino({ level: config.logLevel }, pino.destination(2));

@@ -33,6 +33,8 @@ export async function findEndpoint(terminal: Terminal, flags: ClientFlags): Prom
 /** A client that is ready to use; fails when nobody has logged in. */
 export async function connect(terminal: Terminal, flags: ClientFlags): Promise<Client> {
   const { url, token, ca } = await findEndpoint(terminal, flags);
+  // First: who cannot use this URL must not be told to log in with it.
+  checkUrl(url);
   if (token === undefined) {
     throw new CliError(`Not logged in: run berth login --url ${url}`, exitCodes.auth);
   }
@@ -42,8 +44,14 @@ export async function connect(terminal: Terminal, flags: ClientFlags): Promise<C
 
 /** The same for what wants no login; a token is sent when there is one. */
 export async function connectOpenly(terminal: Terminal, flags: ClientFlags): Promise<Client> {
-  const { url, token } = await findEndpoint(terminal, flags);
+  const { url, token, ca } = await findEndpoint(terminal, flags);
+  if (ca !== undefined) trustCertificates(ca);
   return clientFor(url, token);
+}
+
+/** Throws what `clientFor` throws, before there is a token. */
+export function checkUrl(url: string): void {
+  clientFor(url, undefined);
 }
 
 export function clientFor(url: string, token: string | undefined): Client {

@@ -10,15 +10,15 @@ import { fingerprintOfPrivateKey, type ReservedKeyFile } from './key-files.ts';
  */
 export async function addGeneratedKey(
   client: Client,
-  instanceUuid: string,
+  instanceId: string,
   request: AddKeyRequest,
   file: ReservedKeyFile,
 ): Promise<AddKeyResponse> {
-  const answer = await orDiscard(file, () => client.addKey(instanceUuid, request));
+  const answer = await orDiscard(file, () => client.addKey(instanceId, request));
   try {
     await file.save(answer.key);
   } catch (error) {
-    const outcome = await takeBack(client, instanceUuid, answer.key);
+    const outcome = await takeBack(client, answer.uuid, answer.key);
     throw new CliError(
       `The key cannot be saved in ${file.path}: ${systemReason(error)}. ${outcome}\n` +
         'Name another file with --output, or have the key printed with --print.',

@@ -6,9 +6,15 @@ import type { Terminal } from './terminal.ts';
 /** PEM and OpenSSH with a header, PuTTY, and OpenSSH's body alone. */
 const privateKeyMark = /PRIVATE KEY|PuTTY-User-Key-File|b3BlbnNzaC1rZXktdjEA/;
 
+const fileAdvice = 'It must be the .pub file of a key, or - for standard input';
+
 /** The public key in a file, or on standard input for `-`. */
-export async function readPublicKey(terminal: Terminal, source: string): Promise<string> {
-  const text = source === '-' ? await readAll(terminal.stdin) : await readTextFile(source);
+export async function readPublicKey(
+  terminal: Terminal,
+  source: string,
+  advice = fileAdvice,
+): Promise<string> {
+  const text = source === '-' ? await readAll(terminal.stdin) : await readTextFile(source, advice);
   // The service would refuse it too, but then it would have left this machine.
   if (privateKeyMark.test(text)) {
     const name = source === '-' ? 'standard input' : source;
@@ -26,11 +32,12 @@ export async function readAll(stream: NodeJS.ReadableStream): Promise<string> {
   return Buffer.concat(chunks).toString('utf8');
 }
 
-async function readTextFile(path: string): Promise<string> {
+async function readTextFile(path: string, advice: string): Promise<string> {
   try {
     return await readFile(path, 'utf8');
   } catch (error) {
-    throw new CliError(`${path} cannot be read: ${systemReason(error)}.`);
+    const message = `${path} cannot be read: ${systemReason(error)}. ${advice}.`;
+    throw new CliError(message, exitCodes.usage);
   }
 }
 

@@ -24,6 +24,37 @@ export async function findInstance(client: Client, reference: string): Promise<I
   );
 }
 
+export interface Target {
+  /** For a path of the API. */
+  readonly id: string;
+  readonly uuid?: string;
+  /** How to speak of it to the user. */
+  readonly label: string;
+}
+
+/**
+ * For commands that change an instance: the API takes a number or a UUID itself, so these go through, and a
+ * token that may change but not look can be used. Only a name has to be looked up.
+ */
+export async function findTarget(client: Client, reference: string): Promise<Target> {
+  const parsed = parseReference(reference);
+  if (parsed) return { id: reference, label: reference, ...('uuid' in parsed && parsed) };
+  const { id, uuid } = await findInstance(client, reference);
+  return { id: uuid, uuid, label: id };
+}
+
+/** Undefined when the token may not look at instances. */
+export async function lookIfAllowed(client: Client, id: string): Promise<Instance | undefined> {
+  try {
+    return await client.getInstance(id);
+  } catch (error) {
+    if (isRefusal(error)) return undefined;
+    throw error;
+  }
+}
+
+const isRefusal = (error: unknown): boolean => error instanceof ApiError && error.status === 403;
+
 export interface StatusGoal {
   readonly goal: Instance['status'];
   /** Statuses that cannot lead to the goal any more. */
@@ -42,7 +73,7 @@ export async function waitForStatus(
 ): Promise<Instance> {
   return withProgress(terminal, `Waiting until the instance is ${goal}`, async (update) =>
     poll(terminal, `berth instance show ${uuid}`, async () => {
-      const instance = await client.getInstance(uuid);
+      const instance = (await lookIfAllowed(client, uuid)) ?? refuseWait();
       const { id, status, failure } = instance;
       if (status === goal) return instance;
       if (dead.includes(status)) {
@@ -53,6 +84,13 @@ export async function waitForStatus(
       update(`Instance ${id} is ${status}, waiting until it is ${goal}`);
       return undefined;
     }),
+  );
+}
+
+function refuseWait(): never {
+  throw new CliError(
+    'The service has accepted this and goes on with it, but to wait for the end the token needs the scope instances:read. Without it, say --no-wait.',
+    exitCodes.auth,
   );
 }
 

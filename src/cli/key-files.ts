@@ -68,6 +68,25 @@ export async function nameSavedKey(path: string, instanceUuid: string): Promise<
   }
 }
 
+/** The same for a further key, which takes the first name that is free. */
+export async function nameAddedKey(
+  path: string,
+  instanceUuid: string,
+  endsAtSeconds?: number,
+): Promise<string> {
+  for (let number = 1; ; number += 1) {
+    const name = savedKeyName(instanceUuid, number, endsAtSeconds);
+    const namedPath = join(dirname(path), name);
+    try {
+      await link(path, namedPath);
+      await unlink(path);
+      return namedPath;
+    } catch (error) {
+      if (!isTaken(error)) return path;
+    }
+  }
+}
+
 export interface SavedKey {
   readonly path: string;
   readonly fingerprint: string;
@@ -139,12 +158,15 @@ async function makeDirectory(directory: string): Promise<void> {
   }
 }
 
+const isTaken = (error: unknown): boolean =>
+  error instanceof Error && 'code' in error && error.code === 'EEXIST';
+
 /** Undefined when the name is taken. */
 async function openNew(path: string): Promise<FileHandle | undefined> {
   try {
     return await open(path, 'wx', 0o600);
   } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'EEXIST') return undefined;
+    if (isTaken(error)) return undefined;
     const advice = 'Name another file with --output.';
     throw new CliError(`The key cannot be saved in ${path}: ${systemReason(error)}. ${advice}`);
   }

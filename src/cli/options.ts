@@ -68,10 +68,10 @@ export function parseScopeList(text: string): string[] {
 }
 
 export const publicKeyOption = () =>
-  new Option('--public-key <file>', 'a public key to use; - reads standard input').conflicts([
-    'output',
-    'print',
-  ]);
+  new Option(
+    '--public-key <file>',
+    'a .pub file to use, or a name of the address book; - reads standard input',
+  ).conflicts(['output', 'print']);
 
 export const printOption = () =>
   new Option('--print', 'print the made private key instead of saving it').conflicts('output');

@@ -19,7 +19,7 @@ export interface ChainedLine {
 export const emptyChainHead = '';
 
 /**
- * The hash of the line at `position` (1 is the first) behind `previous`, in hex. A JSON array says where each field
+ * The hash of the line at `position` (1 is the organization's first, in the chain or from before it) behind `previous`, in hex. A JSON array says where each field
  * ends, so no two different lines are encoded alike.
  */
 export function chainHash(previous: string, position: number, line: ChainedLine): string {

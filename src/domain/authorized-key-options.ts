@@ -3,54 +3,95 @@
  * OpenSSH; sshd(8), AUTHORIZED_KEYS FILE FORMAT). All texts are Latin-1, one character for each byte.
  */
 
-/** Options without a value; most may be negated. */
-const FLAG =
-  /^(?:restrict|cert-authority|(?:no-)?(?:port-forwarding|agent-forwarding|x11-forwarding|pty|user-rc|touch-required|verify-required))$/i;
-const SINGLE_VALUE_NAMES = ['command', 'from', 'principals'];
-const VALUE_NAMES = new Set([
-  ...SINGLE_VALUE_NAMES,
-  ...['environment', 'expiry-time', 'permitlisten', 'permitopen', 'tunnel'],
+/** What the options of one line come to. Read once for each line: the file is its guest's, and may be all options. */
+export interface LineRules {
+  /** sshd passes over a whole line with an option that it does not know or cannot read. */
+  readonly understood: boolean;
+  /** With `cert-authority` the line trusts certificates which that key signed, and not the key itself. */
+  readonly forSigner: boolean;
+  /** The line lets its key do less than a line without options would. An end in time is not counted. */
+  readonly limited: boolean;
+  /** Until when sshd honours the line, in ms since the epoch: the earliest `expiry-time`; -Infinity, when one is bad. */
+  readonly endMs: number;
+}
+
+interface OptionKind {
+  readonly form: 'flag' | 'value';
+  /** It takes something from a login; the others give, or matter for certificates alone. */
+  readonly limits: boolean;
+  /** sshd takes no second one. */
+  readonly single: boolean;
+}
+
+const kind = (form: OptionKind['form'], words: string, single = false): [string, OptionKind][] =>
+  words.split(' ').map((word) => {
+    const name = word.replace('!', '');
+    return [name, { form, limits: word.endsWith('!'), single }];
+  });
+
+/** A name with `!` limits. sshd ignores the case of names. */
+const OPTION_KINDS: ReadonlyMap<string, OptionKind> = new Map([
+  ...kind('flag', 'restrict! cert-authority'),
+  ...kind('flag', 'port-forwarding agent-forwarding x11-forwarding pty user-rc'),
+  ...kind(
+    'flag',
+    'no-port-forwarding! no-agent-forwarding! no-x11-forwarding! no-pty! no-user-rc!',
+  ),
+  ...kind('flag', 'touch-required! verify-required! no-touch-required no-verify-required'),
+  ...kind('value', 'command! from! principals', true),
+  ...kind('value', 'environment expiry-time permitlisten! permitopen! tunnel'),
 ]);
+const NAME_LENGTHS = new Set([...OPTION_KINDS.keys()].map((name) => name.length));
+const LONGEST_NAME_LENGTH = Math.max(...NAME_LENGTHS);
+
+const [COMMA, EQUALS, QUOTE, BACKSLASH] = [0x2c, 0x3d, 0x22, 0x5c];
+
+/** One pass, in which only a word as long as a known name is ever cut out. */
+export function readOptions(options: string): LineRules {
+  const rules = {
+    understood: !options.endsWith(','),
+    forSigner: false,
+    limited: false,
+    endMs: Number.POSITIVE_INFINITY,
+  };
+  const singles = new Set<string>();
+  for (let start = 0; start < options.length; ) {
+    const end = indexOutsideQuotes(options, start, COMMA);
+    const nameEnd = endOfName(options, start, end);
+    const name = NAME_LENGTHS.has(nameEnd - start)
+      ? options.slice(start, nameEnd).toLowerCase()
+      : '';
+    const found = OPTION_KINDS.get(name);
+    const isRead =
+      found?.form === 'value' ? isQuoted(options, nameEnd + 1, end) : found && nameEnd === end;
+    if (!isRead || singles.has(name)) rules.understood = false;
+    if (found?.single) singles.add(name);
+    if (found?.limits) rules.limited = true;
+    if (name === 'cert-authority') rules.forSigner = true;
+    if (name === 'expiry-time')
+      rules.endMs = Math.min(rules.endMs, parseExpiry(options.slice(nameEnd + 1, end)));
+    start = end + 1;
+  }
+  return rules;
+}
+
+/** Where the `=` of an option stands, or its end; looks no further than a known name could reach. */
+function endOfName(options: string, start: number, end: number): number {
+  const last = Math.min(end, start + LONGEST_NAME_LENGTH + 1);
+  let index = start;
+  while (index < last && options.charCodeAt(index) !== EQUALS) index += 1;
+  return index;
+}
+
 /** In double quotes, in which `\"` is no quote. */
-const QUOTED = /^"(?:\\"|[^"\\]|\\(?!"))*"$/;
-
-interface Option {
-  /** In lower case: sshd ignores the case of names. */
-  readonly name: string;
-  /** Raw, quotes and all; empty for a flag. */
-  readonly value: string;
-  readonly text: string;
-}
-
-/** sshd passes over a whole line with an option that it does not know or cannot read. */
-export function isUnderstood(options: string): boolean {
-  const all = splitOptions(options);
-  const isRead = ({ name, value, text }: Option): boolean =>
-    VALUE_NAMES.has(name) ? QUOTED.test(value) : FLAG.test(text);
-  const isRepeated = (wanted: string): boolean =>
-    all.filter(({ name }) => name === wanted).length > 1;
-  return all.every(isRead) && !options.endsWith(',') && !SINGLE_VALUE_NAMES.some(isRepeated);
-}
-
-/** With this option the line trusts certificates which that key signed, and not the key itself. */
-export function isForSigner(options: string): boolean {
-  return splitOptions(options).some(({ name }) => name === 'cert-authority');
-}
-
-/** Options that take something from a login; the others give, or matter for certificates alone. */
-const LIMIT =
-  /^(?:command|from|restrict|permitlisten|permitopen|touch-required|verify-required|no-(?!touch-required|verify-required).*)$/;
-
-/** Does the line let its key do less than a line without options would? An end in time is not counted. */
-export function limits(options: string): boolean {
-  return splitOptions(options).some(({ name }) => LIMIT.test(name));
-}
-
-/** Until when sshd honours the line, in ms since the epoch: the earliest `expiry-time`; never, when one is bad. */
-export function accessEnd(options: string): number {
-  return splitOptions(options)
-    .filter(({ name }) => name === 'expiry-time')
-    .reduce((end, { value }) => Math.min(end, parseExpiry(value)), Number.POSITIVE_INFINITY);
+function isQuoted(text: string, start: number, end: number): boolean {
+  if (start >= end || text.charCodeAt(start) !== QUOTE) return false;
+  for (let index = start + 1; index < end; index += 1) {
+    const code = text.charCodeAt(index);
+    if (code === BACKSLASH && text.charCodeAt(index + 1) === QUOTE) index += 1;
+    else if (code === QUOTE) return index === end - 1;
+  }
+  return false;
 }
 
 /**
@@ -69,27 +110,20 @@ function parseExpiry(value: string): number {
   return match[7] === undefined ? new Date(...parts).getTime() : Date.UTC(...parts);
 }
 
-function splitOptions(options: string): Option[] {
-  const found: Option[] = [];
-  for (let start = 0; start < options.length; ) {
-    const end = indexOutsideQuotes(options, start, ',');
-    const text = options.slice(start, end);
-    const [name = ''] = text.split('=', 1);
-    found.push({ name: name.toLowerCase(), value: text.slice(name.length + 1), text });
-    start = end + 1;
-  }
-  return found;
-}
-
-/** Where the first of these characters stands outside double quotes; the text's length when none does. */
-export function indexOutsideQuotes(text: string, from: number, characters: string): number {
+/** Where one of these characters first stands outside double quotes; the text's length when none does. */
+export function indexOutsideQuotes(
+  text: string,
+  from: number,
+  code: number,
+  orCode: number = code,
+): number {
   let quoted = false;
   let index = from;
   for (; index < text.length; index += 1) {
-    const character = text.charAt(index);
-    if (character === '\\' && text[index + 1] === '"') index += 1;
-    else if (character === '"') quoted = !quoted;
-    else if (!quoted && characters.includes(character)) break;
+    const found = text.charCodeAt(index);
+    if (found === BACKSLASH && text.charCodeAt(index + 1) === QUOTE) index += 1;
+    else if (found === QUOTE) quoted = !quoted;
+    else if (!quoted && (found === code || found === orCode)) break;
   }
   return Math.min(index, text.length);
 }

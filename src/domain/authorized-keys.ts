@@ -16,14 +16,14 @@
  * the owner's will and count as present. The one exception is time. A line that ends too early does not
  * give what was asked for, so a new line is added behind it; ends a little early, and it is most likely
  * the line of this very request, sent again.
+ *
+ * Whoever writes the file chooses what it costs to read. Hence the work is bound to its length, whatever it holds:
+ * one string for the whole file (Latin-1, one character for each byte), lines that can hold no key passed over where
+ * they stand, a wanted key compared as text before anything is decoded. There is no longest line: sshd reads
+ * with getline(3) since OpenSSH 7.8, so a key behind a megabyte of options logs in, and has to be found.
  */
 
-import {
-  accessEnd,
-  indexOutsideQuotes,
-  isForSigner,
-  isUnderstood,
-} from './authorized-key-options.ts';
+import { indexOutsideQuotes, type LineRules, readOptions } from './authorized-key-options.ts';
 import { fingerprintOf, KEY_TYPE_NAMES, type SshPublicKey, splitBlob } from './ssh-public-key.ts';
 
 /** A public key as it is to stand in `authorized_keys` (sshd(8), AUTHORIZED_KEYS FILE FORMAT). */
@@ -52,6 +52,8 @@ export interface AuthorizedLine {
   readonly line: string;
   /** As written, without the blank that follows; empty when there are none. */
   readonly options: string;
+  /** What the options come to. */
+  readonly rules: LineRules;
   readonly keyType: string;
   /** `type base64`. */
   readonly publicKey: string;
@@ -61,7 +63,7 @@ export interface AuthorizedLine {
   readonly expiresAt?: Date;
 }
 
-const LINE_FEED = 0x0a;
+const [LINE_FEED, RETURN, SPACE, TAB, HASH] = [0x0a, 0x0d, 0x20, 0x09, 0x23];
 const RETRY_TOLERANCE_MS = 120_000;
 const RETRY_TOLERANCE_SHARE = 0.1;
 
@@ -73,6 +75,10 @@ const TYPE_NAMES: ReadonlyMap<string, string> = new Map([
   ['webauthn-sk-ecdsa-sha2-nistp256@openssh.com', 'sk-ecdsa-sha2-nistp256@openssh.com'],
 ]);
 
+const LONGEST_NAME_LENGTH = Math.max(...[...TYPE_NAMES.keys()].map(({ length }) => length));
+/** `ssh-rsa`, a blank, and the base64 of nothing but that name. */
+const SHORTEST_LINE_LENGTH = 23;
+
 /** Where a line stands in the file; `end` is behind its LF. */
 interface Span {
   readonly start: number;
@@ -80,8 +86,12 @@ interface Span {
 }
 
 /** The texts of a line are Latin-1, one character for each byte. */
-type KeyText = Pick<SshPublicKey, 'type' | 'base64' | 'comment'>;
-type KeyLine = KeyText & Pick<AuthorizedLine, 'options'>;
+type KeyText = Pick<SshPublicKey, 'type' | 'base64'>;
+type KeyLine = KeyText &
+  Pick<AuthorizedLine, 'options' | 'comment'> & {
+    /** The base64 as it stands there. */
+    readonly word: string;
+  };
 
 /**
  * Appends the key unless a line already gives it at least the asked-for access. A file without a final
@@ -94,10 +104,13 @@ export function authorizeKey(
   key: AuthorizedKey,
   now: Date,
 ): { file: Buffer } & AddKeyOutcome {
-  const { base64 } = parseGivenKey(key.publicKey);
-  for (const span of linesHolding(file, base64)) {
-    const found = parseLine(file.subarray(span.start, span.end));
-    if (found?.base64 === base64 && gives(found.options, key.expiresAt, now)) {
+  const wanted = parseGivenKey(key.publicKey);
+  const text = file.toString('latin1');
+  for (const span of keySpans(text)) {
+    const found = parseLine(text, span, wanted);
+    // A stray CR inside the base64 is nothing to rely on when access is asked for.
+    const isPlain = found?.word.startsWith(wanted.base64);
+    if (found && isPlain && gives(readOptions(found.options), key.expiresAt, now)) {
       return { file, outcome: 'present', line: lineText(file, span).toString() };
     }
   }
@@ -129,48 +142,63 @@ export function revokeKey(file: Buffer, match: KeyMatch): { file: Buffer; remove
 
 /** Every line that `revokeKey` by key would take out, in the order of the file: no `cert-authority` lines. */
 export function listKeys(file: Buffer): AuthorizedLine[] {
-  return listKeyLines(file).filter((line) => !isForSigner(line.options));
+  return listKeyLines(file).filter((line) => !line.rules.forSigner);
 }
 
 /** Every line that carries a key, in the order of the file, whatever its options. */
 export function listKeyLines(file: Buffer): AuthorizedLine[] {
-  return linesOf(file).flatMap((span) => {
-    const found = parseLine(file.subarray(span.start, span.end));
-    return found === undefined ? [] : [describeLine(found, lineText(file, span))];
-  });
+  return [...eachKeyLine(file)];
+}
+
+/** The same one by one, for who stops early or lets others go on between two lines. */
+export function* eachKeyLine(file: Buffer): Generator<AuthorizedLine, void, undefined> {
+  const text = file.toString('latin1');
+  for (const span of keySpans(text)) {
+    const found = parseLine(text, span);
+    if (found) yield describeLine(found, lineText(file, span));
+  }
 }
 
 function describeLine(found: KeyLine, line: Buffer): AuthorizedLine {
-  const end = accessEnd(found.options);
+  const rules = readOptions(found.options);
   return {
     line: line.toString(),
     options: latin1ToUtf8(found.options),
+    rules,
     keyType: found.type,
     publicKey: `${found.type} ${found.base64}`,
     comment: latin1ToUtf8(found.comment),
     fingerprint: fingerprintOf(Buffer.from(found.base64, 'base64')),
-    ...(Number.isFinite(end) ? { expiresAt: new Date(end) } : {}),
+    ...(Number.isFinite(rules.endMs) ? { expiresAt: new Date(rules.endMs) } : {}),
   };
 }
 
 function spansOfKey(file: Buffer, publicKey: string): Span[] {
-  const { base64 } = parseGivenKey(publicKey);
-  return linesOf(file).filter(({ start, end }) => {
-    const found = parseLine(file.subarray(start, end));
-    return found?.base64 === base64 && !isForSigner(found.options);
-  });
+  const wanted = parseGivenKey(publicKey);
+  const text = file.toString('latin1');
+  const spans: Span[] = [];
+  for (const span of keySpans(text)) {
+    const found = parseLine(text, span, wanted);
+    if (found && !readOptions(found.options).forSigner) spans.push(span);
+  }
+  return spans;
 }
 
+/** From the end, without a search for the text: that could be made to compare nearly all of it at each byte. */
 function spanOfLine(file: Buffer, line: string): Span[] {
   const wanted = Buffer.from(line);
-  return linesOf(file)
-    .filter((span) => lineText(file, span).equals(wanted))
-    .slice(-1);
+  for (let end = file.length; end > 0; ) {
+    let start = end - 1;
+    while (start > 0 && file[start - 1] !== LINE_FEED) start -= 1;
+    const mayEqual = end - start >= wanted.length && end - start <= wanted.length + 2;
+    if (mayEqual && lineText(file, { start, end }).equals(wanted)) return [{ start, end }];
+    end = start;
+  }
+  return [];
 }
 
-/** The type is not compared on its own: the blob begins with it, and `parseLine` saw that they agree. */
 function parseGivenKey(publicKey: string): KeyText {
-  const key = /[\r\n\0]/.test(publicKey) ? undefined : readKey(publicKey);
+  const key = /[\r\n\0]/.test(publicKey) ? undefined : readKey(publicKey, 0);
   if (key === undefined) throw new TypeError('Expected one public key: type base64 [comment].');
   return key;
 }
@@ -182,72 +210,85 @@ function formatLine({ publicKey, expiresAt }: AuthorizedKey): string {
   return `expiry-time="${digits}Z" ${publicKey}`;
 }
 
-function gives(options: string, expiresAt: Date | undefined, now: Date): boolean {
-  if (isForSigner(options) || !isUnderstood(options)) return false;
-  const end = accessEnd(options);
-  if (expiresAt === undefined) return end === Number.POSITIVE_INFINITY;
+function gives(rules: LineRules, expiresAt: Date | undefined, now: Date): boolean {
+  if (rules.forSigner || !rules.understood) return false;
+  if (expiresAt === undefined) return rules.endMs === Number.POSITIVE_INFINITY;
   const lifetimeMs = Math.max(0, expiresAt.getTime() - now.getTime());
   const toleranceMs = Math.min(RETRY_TOLERANCE_MS, lifetimeMs * RETRY_TOLERANCE_SHARE);
   const wantedEnd = Math.floor(expiresAt.getTime() / 1000) * 1000;
-  return end >= wantedEnd - toleranceMs;
+  return rules.endMs >= wantedEnd - toleranceMs;
 }
 
-/** Undefined for a line that carries no key: empty, a comment, or not to be read by sshd. */
-function parseLine(bytes: Buffer): KeyLine | undefined {
-  const [text = ''] = bytes.toString('latin1').split('\0', 1);
-  const start = skipBlanks(text, 0);
-  if (start === text.length || text[start] === '#') return undefined;
-  const plain = readKey(text.slice(start));
+/** Undefined for a line that carries no key, or not the wanted one: a comment, or not to be read by sshd. */
+function parseLine(file: string, { start, end }: Span, wanted?: KeyText): KeyLine | undefined {
+  const line = file.slice(start, end);
+  const nul = line.indexOf('\0');
+  const text = nul < 0 ? line : line.slice(0, nul);
+  const first = skipBlanks(text, 0);
+  const plain = readKey(text, first, wanted);
   if (plain !== undefined) return { options: '', ...plain };
-  const end = indexOutsideQuotes(text, start, ' \t');
-  const key = readKey(text.slice(skipBlanks(text, end)));
-  return key === undefined ? undefined : { options: text.slice(start, end), ...key };
+  const optionsEnd = indexOutsideQuotes(text, first, SPACE, TAB);
+  const key = readKey(text, skipBlanks(text, optionsEnd), wanted);
+  return key === undefined ? undefined : { options: text.slice(first, optionsEnd), ...key };
 }
 
 /** `type base64 [comment]`, where the base64 must hold a key of that type. */
-function readKey(text: string): KeyText | undefined {
-  const [, name = '', word = ''] = /^([^ \t]+)[ \t]+([^ \t]+)/.exec(text) ?? [];
-  const type = TYPE_NAMES.get(name);
-  if (type === undefined) return undefined;
+function readKey(
+  text: string,
+  from: number,
+  wanted?: KeyText,
+): Omit<KeyLine, 'options'> | undefined {
+  const nameEnd = endOfWord(text, from, from + LONGEST_NAME_LENGTH);
+  const type = TYPE_NAMES.get(text.slice(from, nameEnd));
+  const start = skipBlanks(text, nameEnd);
+  if (type === undefined || start === nameEnd) return undefined;
+  const end = endOfWord(text, start, text.length);
+  const word = text.slice(start, end);
   const base64 = word.replace(/[\r\n\v\f]/g, '');
-  const [innerType] = splitBlob(Buffer.from(base64, 'base64')) ?? [];
-  if (innerType?.toString('latin1') !== type) return undefined;
-  const comment = text.slice(skipBlanks(text, text.indexOf(word, name.length) + word.length));
-  return { type, base64, comment: comment.replace(/\r?\n$/, '') };
+  const fits = wanted
+    ? base64 === wanted.base64 && type === wanted.type
+    : typeInside(base64) === type;
+  if (!fits) return undefined;
+  const comment = text.slice(skipBlanks(text, end)).replace(/\r?\n$/, '');
+  return { type, base64, word, comment };
+}
+
+function typeInside(base64: string): string | undefined {
+  return splitBlob(Buffer.from(base64, 'base64'))?.[0]?.toString('latin1');
+}
+
+function isBlank(code: number): boolean {
+  return code === SPACE || code === TAB;
 }
 
 function skipBlanks(text: string, from: number): number {
   let index = from;
-  while (text[index] === ' ' || text[index] === '\t') index += 1;
+  while (isBlank(text.charCodeAt(index))) index += 1;
   return index;
 }
 
-function linesOf(file: Buffer): Span[] {
-  const spans: Span[] = [];
-  for (let start = 0; start < file.length; ) {
-    const newline = file.indexOf(LINE_FEED, start);
-    const end = newline < 0 ? file.length : newline + 1;
-    spans.push({ start, end });
-    start = end;
-  }
-  return spans;
+function endOfWord(text: string, from: number, limit: number): number {
+  const last = Math.min(limit, text.length);
+  let index = from;
+  while (index < last && !isBlank(text.charCodeAt(index))) index += 1;
+  return index;
 }
 
-/** The lines in which the text occurs, found without a look at the others. */
-function linesHolding(file: Buffer, text: string): Span[] {
-  const spans: Span[] = [];
-  for (let hit = file.indexOf(text); hit >= 0; ) {
-    const newline = file.indexOf(LINE_FEED, hit);
-    const end = newline < 0 ? file.length : newline + 1;
-    spans.push({ start: file.lastIndexOf(LINE_FEED, hit) + 1, end });
-    hit = file.indexOf(text, end);
+/** The lines that may carry a key: long enough for the shortest, and no comments. */
+function* keySpans(text: string): Generator<Span, void, undefined> {
+  for (let start = 0; start < text.length; ) {
+    const newline = text.charCodeAt(start) === LINE_FEED ? start : text.indexOf('\n', start);
+    const end = newline < 0 ? text.length : newline + 1;
+    const mayHold =
+      end - start >= SHORTEST_LINE_LENGTH && text.charCodeAt(skipBlanks(text, start)) !== HASH;
+    if (mayHold) yield { start, end };
+    start = end;
   }
-  return spans;
 }
 
 function lineText(file: Buffer, { start, end }: Span): Buffer {
   if (file[end - 1] !== LINE_FEED) return file.subarray(start, end);
-  const hasReturn = end - 2 >= start && file[end - 2] === 0x0d;
+  const hasReturn = end - 2 >= start && file[end - 2] === RETURN;
   return file.subarray(start, hasReturn ? end - 2 : end - 1);
 }
 

@@ -1,4 +1,3 @@
-import { accessEnd, isForSigner, isUnderstood, limits } from './authorized-key-options.ts';
 import type { AuthorizedLine } from './authorized-keys.ts';
 
 /**
@@ -10,14 +9,13 @@ export const lineAccesses = ['full', 'limited', 'signer', 'expired', 'ignored'] 
 export type LineAccess = (typeof lineAccesses)[number];
 
 export function accessOf(line: AuthorizedLine, nowMs: number): LineAccess {
-  const { options, keyType } = line;
-  const end = accessEnd(options);
+  const { rules, keyType } = line;
   // sshd takes no DSA keys since OpenSSH 7.0, and an expiry-time that it cannot read costs the whole line.
-  const unread = keyType === 'ssh-dss' || end === Number.NEGATIVE_INFINITY;
-  if (unread || !isUnderstood(options)) return 'ignored';
-  if (end <= nowMs) return 'expired';
-  if (isForSigner(options)) return 'signer';
-  return limits(options) ? 'limited' : 'full';
+  const unread = keyType === 'ssh-dss' || rules.endMs === Number.NEGATIVE_INFINITY;
+  if (unread || !rules.understood) return 'ignored';
+  if (rules.endMs <= nowMs) return 'expired';
+  if (rules.forSigner) return 'signer';
+  return rules.limited ? 'limited' : 'full';
 }
 
 /** What several lines of one key give together: the most that any of them does. */

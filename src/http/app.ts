@@ -24,6 +24,7 @@ import type { TokenService } from '../services/tokens.ts';
 import { auditRefusals } from './audit-refusals.ts';
 import { requireToken } from './auth.ts';
 import { readBodies } from './body.ts';
+import { Draining } from './draining.ts';
 import { type Edge, openEdge, refuseCounted } from './edge.ts';
 import { handleError, handleUnknownRoute } from './error-handler.ts';
 import { keepAnswers } from './idempotency.ts';
@@ -60,8 +61,12 @@ export interface AppDependencies {
   readonly keptAnswers: KeptAnswerService;
   readonly log: FastifyBaseLogger;
   readonly bodyLimitBytes: number;
+  /** Of the program, for the API's description. */
+  readonly version: string;
   /** Undefined: plain HTTP from anywhere, without limits. */
   readonly edge?: Edge;
+  /** Callers wait for it: what is told of instances is to be true already. */
+  readonly settled?: Promise<void>;
 }
 
 /** The HTTP side, whole, but not listening: tests inject requests into it. */
@@ -71,13 +76,15 @@ export async function buildApp(deps: AppDependencies): Promise<FastifyInstance> 
   const { limiter, callers, metrics } = edge;
   const { tokens, snapshots } = deps;
   const fastPath = listFastPath({ tokens, snapshots, limiter, statistics: metrics?.http });
-  let closing = false;
+  const draining = new Draining();
   const app = Fastify({
     serverFactory: (handler) =>
       openServer((request, response) => {
-        if (closing) return refuse(response, 503);
+        if (draining.isClosing) return refuse(response, 503);
         if (fastPath(request, response)) return;
-        if (!refuseWithoutHost(request, response)) handler(request, response);
+        if (refuseWithoutHost(request, response)) return;
+        draining.begin(response);
+        handler(request, response);
       }, edge.tls),
     // The framework's own answer is not in the contract's words.
     return503OnClosing: false,
@@ -92,8 +99,9 @@ export async function buildApp(deps: AppDependencies): Promise<FastifyInstance> 
     clientErrorHandler: (error, socket) => refuseUnparsed(error, socket),
   }).withTypeProvider<TypeBoxTypeProvider>();
   app.addHook('preClose', async () => {
-    closing = true;
+    draining.close(app.server);
   });
+  draining.watch(app.server);
   const routes = new RouteTable();
   app.addHook('onRoute', (route) => routes.add(route));
   app.addHook('onRequest', async (request, reply) => {
@@ -106,9 +114,12 @@ export async function buildApp(deps: AppDependencies): Promise<FastifyInstance> 
   handleUnknownRoute(app, (path) => routes.methodsFor(path));
   readBodies(app);
   requireToken(app, tokens, limiter);
+  app.addHook('onRequest', async (request) => {
+    if (!request.routeOptions.config.public) await deps.settled;
+  });
   keepAnswers(app, deps.keptAnswers);
   app.addSchema(ErrorBody);
-  await describeApi(app);
+  await describeApi(app, deps.version);
   await registerRoutes(app, deps);
   if (metrics && edge.metricsToken !== undefined)
     await app.register(metricsRoute(metrics, edge.metricsToken, limiter));

@@ -2,6 +2,7 @@
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { ErrorBody } from '../api/common.ts';
 import { AppError, type ErrorKind } from '../domain/errors.ts';
+import { sayRule } from './field-rules.ts';
 
 const statuses: Readonly<Record<ErrorKind, number>> = {
   invalid_request: 400,
@@ -104,7 +105,7 @@ function validationMessage(error: FastifyError): string {
   if (field === '') return `The ${where} must be a JSON object.`;
   const allowed = constants(error);
   if (allowed.length > 0) return `The field "${field}" must be one of: ${allowed.join(', ')}.`;
-  return `The field "${field}" ${problem.message ?? 'is not valid'}.`;
+  return `The field "${field}" ${sayRule(problem.keyword, problem.params)}.`;
 }
 
 function constants(error: FastifyError): unknown[] {

@@ -19,6 +19,10 @@ declare module 'fastify' {
     /** The body that was kept in the transaction of the work itself. */
     keptBody: string | null;
   }
+  interface FastifyContextConfig {
+    /** It makes room on the disk, so that it has to work on a full one. */
+    frees?: boolean;
+  }
 }
 
 const headerName = 'idempotency-key';
@@ -68,6 +72,7 @@ async function begin(
     method: request.method,
     path: request.url,
     body: saysNothing(request.body) ? noBody : (request.rawBody ?? noBody),
+    frees: request.routeOptions.config.frees ?? false,
   };
   const begun = await answers.begin(actorOf(request), keyed).catch((error: unknown) => {
     if (isPassing(error)) reply.header('retry-after', '1');

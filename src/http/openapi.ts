@@ -29,11 +29,11 @@ const tags = [
 ];
 
 /** The OpenAPI 3.1 document, from the schemas that validate; `/docs` shows it. */
-export async function describeApi(app: FastifyInstance): Promise<void> {
+export async function describeApi(app: FastifyInstance, version: string): Promise<void> {
   await app.register(swagger, {
     openapi: {
       openapi: '3.1.0',
-      info: { title: 'Berth', version: '1.0.0', description, contact, license },
+      info: { title: 'Berth', version, description, contact, license },
       // Relative: the document is right wherever the service is reached.
       servers: [{ url: '/', description: 'The service that this document comes from.' }],
       tags,

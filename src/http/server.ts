@@ -21,6 +21,9 @@ const serverOptions = {
   requireHostHeader: false,
 };
 
+/** How long a refused peer may take to read the refusal. */
+const lingerMs = 1000;
+
 const parserStatuses: Readonly<Record<string, number>> = {
   HPE_HEADER_OVERFLOW: 431,
   ERR_HTTP_REQUEST_TIMEOUT: 408,
@@ -85,5 +88,15 @@ function writeRefusal(socket: Duplex, status: number, content: object): void {
     ...(status === 405 ? ['Allow: GET, POST, PATCH, DELETE'] : []),
     'Connection: close',
   ];
-  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);
+  endAndForget(socket, `${head.join('\r\n')}\r\n\r\n${body}`);
+}
+
+/** A socket that node has handed over has no listener left, and nobody closes it but us. */
+function endAndForget(socket: Duplex, text: string): void {
+  socket.on('error', () => socket.destroy());
+  // Read on for a moment: to close over unread bytes would reset the connection, and the refusal with it.
+  socket.resume();
+  const timer = setTimeout(() => socket.destroy(), lingerMs).unref();
+  socket.once('close', () => clearTimeout(timer));
+  socket.end(text);
 }

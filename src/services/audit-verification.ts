@@ -5,7 +5,12 @@
  * that, as docs/operations.md says.
  */
 import { chainHash, emptyChainHead } from '../domain/audit-chain.ts';
-import { chainEnd, listAuditAfter, listAuditedOrganizations } from '../store/audit.ts';
+import {
+  type ChainEnd,
+  chainEnd,
+  listAuditAfter,
+  listAuditedOrganizations,
+} from '../store/audit.ts';
 import type { Db, Store } from '../store/database.ts';
 import type { AuditRow } from '../store/schema.ts';
 
@@ -36,41 +41,43 @@ export async function verifyLogs(store: Store, name?: string): Promise<VerifiedL
   return verified;
 }
 
+/** How far a log is as it was written: `seen` counts the lines from before the chain too. */
+interface Walked extends ChainVerdict {
+  readonly seen: number;
+}
+
 /** Everything in one transaction: a line that is written meanwhile is not taken for one that was put in. */
 export function verifyChain(store: Store, orgId: string): Promise<ChainVerdict> {
   return store.transaction(async (tx) => {
-    const walked = await walk(tx, orgId);
-    return walked.problem === undefined
-      ? { ...walked, ...(await atEnd(tx, orgId, walked)) }
-      : walked;
+    const end = await chainEnd(tx, orgId);
+    const { seen, ...verdict } = await walk(tx, orgId, end?.before);
+    if (verdict.problem !== undefined || !end) return verdict;
+    return { ...verdict, problem: problemAtEnd(end, seen, verdict.head) };
   });
 }
 
-async function walk(tx: Db, orgId: string): Promise<ChainVerdict> {
-  let [lines, head, id] = [0, emptyChainHead, Number.MIN_SAFE_INTEGER];
+/** `before` lines have no hash, no more and no fewer; when it is not known, those in front of the first that has one. */
+async function walk(tx: Db, orgId: string, before: number | undefined): Promise<Walked> {
+  let [lines, head, seen, id] = [0, emptyChainHead, 0, Number.MIN_SAFE_INTEGER];
   for (;;) {
     const rows = await listAuditAfter(tx, orgId, { id, limit: linesAtOnce });
     for (const row of rows) {
-      id = row.id;
-      // Written before there was a chain.
-      if (row.hash === null && lines === 0) continue;
-      const expected = chainHash(head, lines + 1, lineOf(row));
-      if (row.hash !== expected) return { lines, head, problem: broken(lines + 1, row) };
-      [lines, head] = [lines + 1, expected];
+      const position = seen + 1;
+      const isOld = before === undefined ? row.hash === null && lines === 0 : position <= before;
+      const expected = isOld ? null : chainHash(head, position, lineOf(row));
+      if (row.position !== position || row.hash !== expected)
+        return { lines, head, seen, problem: broken(position, row) };
+      if (expected !== null) [lines, head] = [lines + 1, expected];
+      [seen, id] = [position, row.id];
     }
-    if (rows.length < linesAtOnce) return { lines, head, problem: undefined };
+    if (rows.length < linesAtOnce) return { lines, head, seen, problem: undefined };
   }
 }
 
-async function atEnd(tx: Db, orgId: string, walked: ChainVerdict): Promise<{ problem?: string }> {
-  const end = await chainEnd(tx, orgId);
-  if (!end) return {};
-  if (end.count === walked.lines && end.head === walked.head) return {};
-  if (end.count <= walked.lines)
-    return { problem: `Line ${end.count} is not the newest that was written.` };
-  return {
-    problem: `Line ${walked.lines + 1} is missing: ${end.count} were written, ${walked.lines} are there.`,
-  };
+function problemAtEnd(end: ChainEnd, seen: number, head: string): string | undefined {
+  if (end.count === seen && end.head === head) return undefined;
+  if (end.count <= seen) return `Line ${end.count} is not the newest that was written.`;
+  return `Line ${seen + 1} is missing: ${end.count} were written, ${seen} are there.`;
 }
 
 const broken = (position: number, row: AuditRow): string =>

@@ -1,5 +1,5 @@
 import { chainHash } from '../domain/audit-chain.ts';
-import { countAudit, extendChain, insertAudit, listAudit } from '../store/audit.ts';
+import { extendChain, insertAudit, listAudit } from '../store/audit.ts';
 import type { Db } from '../store/database.ts';
 import type { OperationRow } from '../store/schema.ts';
 import type { Actor, ServiceContext } from './context.ts';
@@ -38,6 +38,7 @@ export async function audit(
     subject: line.subject,
     outcome: line.outcome,
     hash: chainHash(head, count, line),
+    position: count,
   });
 }
 
@@ -111,12 +112,11 @@ export async function readAuditPage(
   orgId: string,
   page: { limit: number; before?: number },
 ): Promise<AuditPage> {
-  const total = await countAudit(db, orgId);
-  const newest = Math.min(total, (page.before ?? Number.POSITIVE_INFINITY) - 1);
-  const from = Math.max(0, newest - page.limit);
-  const rows = await listAudit(db, orgId, { from, count: newest - from });
-  const lines = rows.map((row, index) => ({
-    number: from + index + 1,
+  const { limit, before = Number.MAX_SAFE_INTEGER } = page;
+  // One more than asked for tells whether there is another page.
+  const rows = await listAudit(db, orgId, { before, limit: limit + 1 });
+  const lines = rows.slice(0, limit).map((row) => ({
+    number: row.position,
     at: row.at,
     token: row.token_name ?? undefined,
     requestId: row.request_id ?? undefined,
@@ -125,5 +125,5 @@ export async function readAuditPage(
     outcome: row.outcome,
     hash: row.hash ?? undefined,
   }));
-  return { lines: lines.reverse(), before: from > 0 ? from + 1 : undefined };
+  return { lines, before: rows.length > limit ? lines.at(-1)?.number : undefined };
 }

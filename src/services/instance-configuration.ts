@@ -77,14 +77,27 @@ export class InstanceConfiguration {
     // What is on its way somewhere is configured by its operation.
     if (!instance || !['RUNNING', 'STOPPED'].includes(instance.status)) return;
     const machine = await loadMachine(store.db, instance);
+    try {
+      // All at once: an instance that is started at this very moment loses none of its ports by it.
+      await engine.configure(machine);
+      this.#configured.add(instanceId);
+      for (const port of machine.httpPorts) this.#reported.delete(`${instanceId} ${port}`);
+    } catch (error) {
+      if (!isPortProblem(error)) throw error;
+      await this.#publishOneByOne(instanceId, machine);
+    }
+  }
+
+  /** A port that is taken is no reason to go without the others. */
+  async #publishOneByOne(instanceId: string, machine: MachineSpec): Promise<void> {
+    const { engine } = this.#context;
     const facts = await engine.inspect(machine.ref);
-    const published = new Set(facts?.httpPorts ?? []).intersection(new Set(machine.httpPorts));
+    if (facts?.state !== 'running') return;
+    const published = new Set(facts.httpPorts ?? []).intersection(new Set(machine.httpPorts));
     const configure = (ports: Iterable<number>) =>
       engine.configure({ ...machine, httpPorts: [...ports] });
     await configure(published);
     this.#configured.add(instanceId);
-    if (facts?.state !== 'running' || !engine.capabilities.publishesPorts) return;
-    // One by one: a port that is taken is no reason to go without the others.
     for (const port of machine.httpPorts.filter((wanted) => !published.has(wanted))) {
       if (await this.#publish(instanceId, port, () => configure([...published, port])))
         published.add(port);
@@ -113,3 +126,6 @@ export class InstanceConfiguration {
     }
   }
 }
+
+const isPortProblem = (error: unknown): boolean =>
+  error instanceof EngineError && ['port_taken', 'port_refused'].includes(error.kind);

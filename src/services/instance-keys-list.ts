@@ -1,5 +1,4 @@
-import { isForSigner } from '../domain/authorized-key-options.ts';
-import { type AuthorizedLine, listKeyLines } from '../domain/authorized-keys.ts';
+import type { AuthorizedLine } from '../domain/authorized-keys.ts';
 import { conflict, notFound } from '../domain/errors.ts';
 import { accessOf, type LineAccess } from '../domain/key-line-access.ts';
 import type { KeyedLock } from '../domain/keyed-lock.ts';
@@ -15,9 +14,14 @@ import {
 } from './context.ts';
 import { askEngine, explainEngineError } from './engine-errors.ts';
 import { inTurn } from './in-turn.ts';
+import type { KeyReader } from './key-reader.ts';
 
 const turnPatienceMs = 8_000;
 const engineDeadlineMs = 7_000;
+const reading = { patienceMs: 6_000, deadlineMs: engineDeadlineMs };
+
+/** More than anyone keeps by hand; an answer with more would be work for everybody else to wait for. */
+const listedLinesMaximum = 5_000;
 
 /** A key line of the real file, with what we know of it. */
 export interface KeyView {
@@ -41,17 +45,19 @@ export interface KeyPresenceView extends KeyView {
 export class InstanceKeyListService {
   readonly #context: ServiceContext;
   readonly #locks: KeyedLock;
+  readonly #reader: KeyReader;
 
-  constructor(context: ServiceContext, locks: KeyedLock) {
+  constructor(context: ServiceContext, locks: KeyedLock, reader: KeyReader) {
     this.#context = context;
     this.#locks = locks;
+    this.#reader = reader;
   }
 
   /** Every line of the file that lets a key in, hand-written ones included. */
   async list(actor: Actor, reference: string): Promise<KeyView[]> {
     const instance = await requireInstance(this.#context.store.db, actor, reference);
     const known = byFingerprint(await this.#recorded(actor, instance));
-    const lines = (await this.#readLines(instance)).filter((line) => !isForSigner(line.options));
+    const lines = (await this.#linesToList(instance)).filter((line) => !line.rules.forSigner);
     return lines.map((line) => describeKey(line, known.get(line.fingerprint)));
   }
 
@@ -62,13 +68,13 @@ export class InstanceKeyListService {
   async listWithPresence(actor: Actor, reference: string): Promise<KeyPresenceView[]> {
     const instance = await requireInstance(this.#context.store.db, actor, reference);
     const before = byFingerprint(await this.#recorded(actor, instance));
-    const lines = await this.#readLines(instance);
+    const lines = await this.#linesToList(instance);
     const rows = await this.#recorded(actor, instance);
     const known = byFingerprint(rows);
     const there = new Set<string>();
     const found = lines.map((line) => {
       // Berth writes no line for a signer: what it recorded is the key, and not what the key has signed.
-      if (isForSigner(line.options)) return describePresence(line, undefined, this.#context.now());
+      if (line.rules.forSigner) return describePresence(line, undefined, this.#context.now());
       there.add(line.fingerprint);
       return describePresence(line, known.get(line.fingerprint), this.#context.now());
     });
@@ -98,10 +104,9 @@ export class InstanceKeyListService {
   /** From the file first: a key that is still recorded but does not log in does no harm. */
   async #removeEverywhere(actor: Actor, instance: InstanceRow, fingerprint: string): Promise<void> {
     const { store, now } = this.#context;
-    const lines = await this.#readLines(instance);
-    const line = lines.find(
-      (candidate) => candidate.fingerprint === fingerprint && !isForSigner(candidate.options),
-    );
+    const isWanted = (line: AuthorizedLine) =>
+      line.fingerprint === fingerprint && !line.rules.forSigner;
+    const [line] = await this.#reader.read(instance, reading, isWanted);
     if (line) await this.#removeKey(instance, line.publicKey);
     const recorded = await store.transaction(async (tx) => {
       const subject = `${instance.id} ${shorten(fingerprint)}`;
@@ -120,9 +125,15 @@ export class InstanceKeyListService {
       throw conflict('The line changed at the same moment, so it was left alone. Try again.');
   }
 
-  async #readLines(instance: InstanceRow): Promise<AuthorizedLine[]> {
-    const work = this.#context.engine.readKeys(instance.engine_ref);
-    return listKeyLines(Buffer.from(await askEngine(work, engineDeadlineMs)));
+  #linesToList(instance: InstanceRow): Promise<AuthorizedLine[]> {
+    let count = 0;
+    return this.#reader.read(instance, reading, () => {
+      count += 1;
+      if (count <= listedLinesMaximum) return true;
+      throw conflict(
+        `The authorized_keys file holds more than ${listedLinesMaximum} keys, which is too many to list. Remove lines from it inside the instance, or remove keys by their fingerprints.`,
+      );
+    });
   }
 }
 

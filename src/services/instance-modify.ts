@@ -43,6 +43,8 @@ export interface InstanceModifyOptions {
   readonly configuration: InstanceConfiguration;
   /** The range that instances' SSH ports are taken from: not to be published. */
   readonly sshPorts: PortRange;
+  /** Where the service itself listens, once it does: not to be published either. */
+  readonly ownPorts: () => readonly number[];
 }
 
 /** A change that was checked: from here, to there. */
@@ -51,6 +53,8 @@ interface Plan {
   readonly action: 'instance.modify' | 'instance.ports';
   readonly before: ModifiedInstance;
   readonly after: ModifiedInstance;
+  /** Who asks for a port is told that it can be reached, so the engine has to say so each time. */
+  readonly asksForPorts: boolean;
 }
 
 export class InstanceModifyService {
@@ -88,7 +92,8 @@ export class InstanceModifyService {
     try {
       return await configuration.inTurn(id, async () => {
         const { before, after } = await this.#plan(actor, id, change);
-        return this.#carryOut({ actor, action, before, after });
+        const asksForPorts = change.addPorts.length > 0;
+        return this.#carryOut({ actor, action, before, after, asksForPorts });
       });
     } catch (error) {
       throw explainEngineError(error);
@@ -144,7 +149,7 @@ export class InstanceModifyService {
   }
 
   async #requirePublishable(db: Db, id: string, ports: readonly number[]): Promise<void> {
-    const { context, sshPorts } = this.#options;
+    const { context, sshPorts, ownPorts } = this.#options;
     if (ports.length > 0 && !context.engine.capabilities.publishesPorts)
       throw invalidRequest(
         'Ports cannot be published here: instances have a network of their own. Use a tunnel instead: ssh -L.',
@@ -154,7 +159,8 @@ export class InstanceModifyService {
       throw invalidRequest(
         `The field "add_ports" has ${forSsh}, but ${sshPorts.from} to ${sshPorts.to} are for the SSH of instances. Choose another port.`,
       );
-    const taken = await findTakenPort(db, id, ports);
+    const taken =
+      ports.find((port) => ownPorts().includes(port)) ?? (await findTakenPort(db, id, ports));
     if (taken !== undefined) throw portTaken(taken);
   }
 
@@ -163,7 +169,10 @@ export class InstanceModifyService {
     const { store, crashPoint } = this.#context;
     const { before, after } = plan;
     const { id } = before.row;
-    const isSame = before.row === after.row && samePorts(before.httpPorts, after.httpPorts);
+    const isSame =
+      !plan.asksForPorts &&
+      before.row === after.row &&
+      samePorts(before.httpPorts, after.httpPorts);
     if (!isSame) await configuration.apply(id, machineOf(after.row, after.httpPorts));
     crashPoint('modify:configured:after');
     try {

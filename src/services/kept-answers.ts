@@ -49,6 +49,8 @@ export interface KeyedRequest {
   /** With its query. */
   readonly path: string;
   readonly body: Buffer;
+  /** It makes room: a full disk must not stop it here already. */
+  readonly frees?: boolean;
 }
 
 /** Called in the transaction that makes `result` true; when it rejects, so must the transaction. */
@@ -88,7 +90,9 @@ export class KeptAnswerService {
   async begin(actor: Actor, request: KeyedRequest): Promise<Begun> {
     const names = nameRequest(request);
     const row = this.#newRow(actor, names);
-    const found = await this.#context.store.transaction((tx) => this.#take(tx, actor, row));
+    const { store } = this.#context;
+    const run = request.frees ? store.freeingTransaction : store.transaction;
+    const found = await run((tx) => this.#take(tx, actor, row));
     if (found === undefined) return { open: this.#open(row, names) };
     if (found.request_hash !== names.requestHash) throw otherRequest();
     if (found.sealed === null) throw stillInFlight();

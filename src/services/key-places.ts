@@ -4,7 +4,7 @@
  * guest put something in the way) is told from the record, and says so: "not found" is never said of a file that
  * nobody looked at.
  */
-import { type AuthorizedLine, listKeyLines } from '../domain/authorized-keys.ts';
+import type { AuthorizedLine } from '../domain/authorized-keys.ts';
 import { AppError, notFound } from '../domain/errors.ts';
 import { parseReference } from '../domain/ids.ts';
 import { accessOf, type LineAccess, mostAccess } from '../domain/key-line-access.ts';
@@ -14,12 +14,13 @@ import { listInstances } from '../store/instances.ts';
 import { findBookKey } from '../store/keys.ts';
 import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
 import { type Actor, type ServiceContext, shorten } from './context.ts';
-import { askEngine } from './engine-errors.ts';
+import type { KeyReader } from './key-reader.ts';
 
 /** An answer comes within 25 s, however many instances there are and however slow they are. */
 const wholeDeadlineMs = 15_000;
-const fileDeadlineMs = 5_000;
-const filesAtOnce = 8;
+const reading = { patienceMs: 3_000, deadlineMs: 5_000 };
+/** As many as the reader takes from one organization: more would only wait. */
+const filesAtOnce = 4;
 
 /** While its disk is being made an empty file says nothing, and behind UNKNOWN there may be no disk. */
 const withoutDisk: readonly InstanceStatus[] = ['PROVISIONING', 'RESTORING', 'UNKNOWN'];
@@ -43,9 +44,11 @@ type Look = { readonly lines: readonly AuthorizedLine[] } | { readonly reason: s
 
 export class KeyPlaceService {
   readonly #context: ServiceContext;
+  readonly #reader: KeyReader;
 
-  constructor(context: ServiceContext) {
+  constructor(context: ServiceContext, reader: KeyReader) {
     this.#context = context;
+    this.#reader = reader;
   }
 
   /**
@@ -95,9 +98,8 @@ export class KeyPlaceService {
     if (withoutDisk.includes(instance.status))
       return { reason: `The instance is ${instance.status}.` };
     try {
-      const work = this.#context.engine.readKeys(instance.engine_ref);
-      const lines = listKeyLines(Buffer.from(await askEngine(work, fileDeadlineMs)));
-      return { lines: lines.filter((line) => line.fingerprint === fingerprint) };
+      const isWanted = (line: AuthorizedLine) => line.fingerprint === fingerprint;
+      return { lines: await this.#reader.read(instance, reading, isWanted) };
     } catch (error) {
       if (error instanceof AppError) return { reason: error.message };
       throw error;

@@ -24,6 +24,8 @@ export class Monitor {
   readonly #options: MonitorOptions;
   readonly #context: ServiceContext;
   readonly #reported = new Set<string>();
+  /** The service itself ended the instances when it was stopped: nothing to worry about. */
+  #expectsStopped = false;
 
   constructor(options: MonitorOptions) {
     this.#options = options;
@@ -31,7 +33,11 @@ export class Monitor {
   }
 
   /** One look; never throws. `states`: published ports are left for later, when the service has its own port. */
-  async look(scope: 'all' | 'states' = 'all'): Promise<void> {
+  async look(
+    scope: 'all' | 'states' = 'all',
+    { afterPlannedStop = false }: { afterPlannedStop?: boolean } = {},
+  ): Promise<void> {
+    this.#expectsStopped = afterPlannedStop;
     try {
       const before = await listSteadyInstances(this.#context.store.db);
       const inventory = await this.#context.engine.inventory();
@@ -71,10 +77,10 @@ export class Monitor {
       };
       await enqueue(tx, { ...ids, kind, now: now() }, operationDeadlines[kind]);
     });
-    log.warn(
-      { instance: instance.id, kind },
-      'an instance is not as it should be; setting it right',
-    );
+    const fields = { instance: instance.id, kind };
+    if (this.#expectsStopped && kind === 'instance.start')
+      log.info(fields, 'an instance starts again after the planned stop of the service');
+    else log.warn(fields, 'an instance is not as it should be; setting it right');
     this.#options.poke();
   }
 

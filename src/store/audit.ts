@@ -2,7 +2,7 @@ import type { Insertable } from 'kysely';
 import type { Db } from './database.ts';
 import type { AuditRow, AuditTable } from './schema.ts';
 
-/** The end of an organization's chain. */
+/** The end of an organization's log: how many lines there are, and the hash of the newest. */
 export interface ChainEnd {
   readonly count: number;
   readonly head: string;
@@ -25,7 +25,7 @@ export async function extendChain(db: Db, orgId: string): Promise<ChainEnd> {
 /** Writes the line that room was made for, and makes it the newest of the chain. Never key material. */
 export async function insertAudit(
   db: Db,
-  row: Insertable<AuditTable> & { hash: string },
+  row: Insertable<AuditTable> & { hash: string; position: number },
 ): Promise<void> {
   await db.insertInto('audit_log').values(row).execute();
   await db
@@ -35,14 +35,17 @@ export async function insertAudit(
     .execute();
 }
 
-/** Undefined when the organization was deleted; its lines stay. */
-export async function chainEnd(db: Db, orgId: string): Promise<ChainEnd | undefined> {
+/** With the number of lines from before the chain. Undefined when the organization was deleted; its lines stay. */
+export async function chainEnd(
+  db: Db,
+  orgId: string,
+): Promise<(ChainEnd & { readonly before: number }) | undefined> {
   const row = await db
     .selectFrom('organizations')
-    .select(['audit_count', 'audit_head'])
+    .select(['audit_count', 'audit_before', 'audit_head'])
     .where('id', '=', orgId)
     .executeTakeFirst();
-  return row && { count: row.audit_count, head: row.audit_head };
+  return row && { count: row.audit_count, before: row.audit_before, head: row.audit_head };
 }
 
 /** Every organization, and those that are gone but for their lines: for the operator. */
@@ -66,23 +69,14 @@ export async function listAuditedOrganizations(
   return [...living, ...gone];
 }
 
-export async function countAudit(db: Db, orgId: string): Promise<number> {
-  const { count } = await db
-    .selectFrom('audit_log')
-    .select((eb) => eb.fn.countAll<number>().as('count'))
-    .where('org_id', '=', orgId)
-    .executeTakeFirstOrThrow();
-  return Number(count);
-}
-
 /** A line, and what its token is called while there is one. */
 export type NamedAuditRow = AuditRow & { readonly token_name: string | null };
 
-/** Lines in the order in which they were written, from the one with this index (0 is the oldest). */
+/** The newest lines below this position, newest first. The index yields them: a page costs the page. */
 export function listAudit(
   db: Db,
   orgId: string,
-  range: { from: number; count: number },
+  range: { before: number; limit: number },
 ): Promise<NamedAuditRow[]> {
   return db
     .selectFrom('audit_log')
@@ -94,9 +88,9 @@ export function listAudit(
     .selectAll('audit_log')
     .select('tokens.name as token_name')
     .where('audit_log.org_id', '=', orgId)
-    .orderBy('audit_log.id')
-    .limit(range.count)
-    .offset(range.from)
+    .where('audit_log.position', '<', range.before)
+    .orderBy('audit_log.position', 'desc')
+    .limit(range.limit)
     .execute();
 }
 

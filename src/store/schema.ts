@@ -24,8 +24,9 @@ export interface OrganizationTable {
   /** The number that the next instance gets. */
   next_identifier: number;
   created_at: number;
-  /** Lines of its audit log that are in the chain, and the hash of the newest of them. */
+  /** Lines of its audit log, how many of them are from before there was a chain, and the hash of the newest. */
   audit_count: Generated<number>;
+  audit_before: Generated<number>;
   audit_head: Generated<string>;
 }
 
@@ -145,6 +146,8 @@ export interface AuditTable {
   outcome: string;
   /** Of this line and the one before it in the organization; null for lines from before there was a chain. */
   hash: Generated<string | null>;
+  /** Which line of its organization it is; 1 is the oldest. */
+  position: Generated<number>;
 }
 
 /** Null: no limit. */

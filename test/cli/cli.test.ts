@@ -224,6 +224,11 @@ describe('the command line against the service', () => {
   test('key add --expires-in names the file by its end', async () => {
     const args = ['key', 'add', '0', '--expires-in', '2h', '--json'];
     const { key_file: path } = JSON.parse((await succeed(args)).stdout);
+    assert.match((await succeed(['key', 'list', '0'])).stdout, /^FINGERPRINT .* ENDS {2}.*\n/);
+    assert.doesNotMatch(
+      (await succeed(['key', 'list', '0', '--json'])).stdout,
+      /expires_at|presence/,
+    );
     const ends = Number(/\.until-([0-9]+)$/.exec(path)?.[1]);
     assert.ok(Math.abs(ends - Date.now() / 1000 - 7200) < 60);
   });

@@ -53,9 +53,11 @@ test('the CLI trusts it by --ca, keeps that with the login, and by BERTH_CA', as
     await fail(withToken, [...login, '--ca', key], 2, /holds no certificate/);
     await succeed(withToken, [...login, '--ca', certFile()]);
     await succeed(env, ['snapshot', 'list']);
+    for (const command of ['specs', 'templates']) await succeed(env, [command]);
     const elsewhere = { ...withToken, BERTH_URL: service.baseUrl, XDG_CONFIG_HOME: '/nowhere' };
     await fail(elsewhere, ['snapshot', 'list'], 5, /not trusted/);
     await succeed({ ...elsewhere, BERTH_CA: certFile() }, ['snapshot', 'list']);
+    await succeed({ ...elsewhere, BERTH_CA: certFile() }, ['specs']);
     await succeed({ ...elsewhere, NODE_EXTRA_CA_CERTS: certFile() }, ['snapshot', 'list']);
   } finally {
     await remove();

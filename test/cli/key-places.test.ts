@@ -55,6 +55,9 @@ describe('one key, everywhere', () => {
     assert.equal(entry?.name, 'laptop');
     assert.match((await succeed(['key', 'book', 'list'])).stdout, /^NAME .*\nlaptop .*SHA256:/);
     assert.deepEqual(await json('key', 'where', entry?.id ?? ''), []);
+    assert.deepEqual(await json('key', 'where', 'laptop'), []);
+    await succeed(['key', 'add', '2', '--public-key', 'laptop']);
+    await succeed(['key', 'remove', '2', fingerprint]);
     await succeed(['key', 'book', 'remove', 'laptop']);
     await fail(['key', 'book', 'remove', 'laptop'], 4, /berth key book list/);
   });
@@ -62,14 +65,15 @@ describe('one key, everywhere', () => {
   test('a key that is nowhere is told so', async () => {
     for (const command of [
       ['key', 'where', fingerprint],
-      ['key', 'revoke', fingerprint, '--everywhere'],
+      ['key', 'revoke', fingerprint, '--everywhere', '--yes'],
     ])
       assert.equal((await succeed(command)).stdout, `${fingerprint} is authorized nowhere.\n`);
   });
 
   test('what names no key is refused', async () => {
     await fail(['key', 'where', 'SHA256:short'], 2, /43 characters/);
-    await fail(['key', 'where', join(home.home, 'nothing.pub')], 1, /no such file/);
+    await fail(['key', 'where', join(home.home, 'nothing.pub')], 2, /no such file.*SHA256/);
+    await fail(['key', 'where', 'nonsense'], 2, /nonsense cannot be read.*SHA256.*book list/);
     await fail(['key', 'where', '00000000-0000-4000-8000-000000000000'], 4, /address book/);
     await fail(['key', 'revoke', fingerprint], 2, /--everywhere/);
   });
@@ -81,11 +85,15 @@ describe('one key, everywhere', () => {
     await succeed(['ssh', '1', '--', `echo '${line.trim()}' >> ~/.ssh/authorized_keys`]);
     for (const [reference, input] of [[fingerprint], [publicKeyFile], ['-', line]] as const) {
       const { stdout } = await succeed(['key', 'where', reference], input);
-      assert.match(stdout, /\n0 .*present.*\n1 .*unknown.*file/);
+      assert.match(stdout, /\n0 .*present.*\n1 .*unrecorded.*file/);
       assert.equal(stdout.split('\n').length, 4);
     }
     const table = (await succeed(['key', 'list', '1', '--presence'])).stdout;
-    assert.match(table, /unknown +full +file/);
+    assert.match(table, /unrecorded +full +file/);
+    const places = await json<{ presence: string }[]>('key', 'where', fingerprint);
+    assert.deepEqual(places.map(({ presence }) => presence).sort(), ['present', 'unknown']);
+    await fail(['key', 'revoke', fingerprint, '--everywhere'], 2, /add --yes/);
+    assert.deepEqual(await json('key', 'where', fingerprint), places);
   });
 
   test('revoke takes it off all, with a result each', async (context) => {
@@ -108,7 +116,7 @@ describe('one key, everywhere', () => {
     const line = (await readFile(publicKeyFile, 'utf8')).trim();
     await succeed(['key', 'add', '0', '--public-key', publicKeyFile]);
     await succeed(['ssh', '2', '--', `echo 'cert-authority ${line}' >> ~/.ssh/authorized_keys`]);
-    const args = ['key', 'revoke', fingerprint, '--everywhere', '--json'];
+    const args = ['key', 'revoke', fingerprint, '--everywhere', '--yes', '--json'];
     const { stdout } = await fail(args, 1, /1 of 2 instances/);
     const { results } = JSON.parse(stdout) as Revoked;
     assert.deepEqual(

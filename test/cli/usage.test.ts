@@ -228,8 +228,8 @@ test('a private key given as a public one never leaves the machine', async () =>
     assert.match(stderr, /private key.*It was not sent/);
   }
   const missing = await berth(loggedIn, ['key', 'add', '0', '--public-key', `${path}.pub`]);
-  assert.equal(missing.code, 1);
-  assert.match(missing.stderr, /no such file or directory/);
+  assert.equal(missing.code, 2);
+  assert.match(missing.stderr, /no such file or directory\. It must be the \.pub file/);
 });
 
 test('the launcher follows links, from any folder, with its arguments unchanged', async () => {

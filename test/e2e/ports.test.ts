@@ -95,6 +95,8 @@ test('a port is closed while the instance is stopped, and open when it is starte
   await api.reach(machine.id, 'STOPPED', ['STOPPING']);
   assert.equal(await fetchText(HOST, port), 'ECONNREFUSED');
   assert.deepEqual((await change(machine.id, { add_ports: [later] })).http_ports, [port, later]);
+  const own = Number(new URL(service.baseUrl).port);
+  assert.match((await refuse(409, machine.id, { add_ports: [own] })).message, new RegExp(`${own}`));
   const taken = await occupy(later);
   await api.startInstance(machine.id);
   const running = await api.reach(machine.id, 'RUNNING', ['STARTING', 'STOPPED']);
@@ -102,6 +104,9 @@ test('a port is closed while the instance is stopped, and open when it is starte
   await serveInGuest(login, port, { body: 'started' });
   await serveInGuest(login, later, { body: 'later' });
   assert.equal(await fetchText(HOST, port), 'started', 'a port that is taken holds up no other');
+  const { message } = await refuse(409, machine.id, { add_ports: [later] });
+  assert.match(message, new RegExp(`${later}`), 'recorded is not open');
+  assert.equal(await fetchText(HOST, port), 'started');
   await vacate(taken);
   await eventuallyPasses(20_000, async () => assert.equal(await fetchText(HOST, later), 'later'));
   await api.deleteInstance(machine.id);

@@ -68,6 +68,9 @@ test('with BERTH_SANDBOX_ON_EXIT=stop a stop ends every sandbox; a start mends i
   assert.deepEqual(sandboxProcesses(service.dataFolder), []);
   await service.start();
   await api.reach(main.id, 'RUNNING', ['STARTING', 'STOPPED']);
+  const log = await service.logTail();
+  assert.match(log, /"level":30,.*starts again after the planned stop/);
+  assert.doesNotMatch(log, /not as it should be/);
   assert.equal(await loginProblem(main.login), undefined);
 });
 

@@ -6,6 +6,7 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { after, afterEach, test } from 'node:test';
 import { PortForwarder } from '../../src/engines/sandbox/port-forwarder.ts';
 import { addressFor, PublishedPorts } from '../../src/engines/sandbox/published-ports.ts';
+import { occupy, vacate } from '../support/guest-server.ts';
 import { claimPorts } from '../support/ports.ts';
 import { eventually } from '../support/waiting.ts';
 import { rejectsWith } from './engine-contract.ts';
@@ -177,4 +178,14 @@ test('a low port is refused where the service may not have it', async (t) => {
   const options = { address: HOST, port: 1, target: () => HOST, admit: () => true };
   const none = { leave: () => {}, onProblem: () => {} };
   await rejectsWith('port_refused', () => PortForwarder.open({ ...options, ...none }));
+});
+
+test('a port that is only just being given up is open when the instance has started', async () => {
+  const port = nextPort++;
+  const former = await occupy(port);
+  const started = published.setWhatIsFree('ref-late', SSH_PORT, [port]);
+  await new Promise((resolve) => setTimeout(resolve, 30));
+  await vacate(former);
+  await started;
+  assert.deepEqual(published.of('ref-late'), [port]);
 });

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
+import packageJson from '../../package.json' with { type: 'json' };
 import { openApiText } from '../../scripts/openapi.ts';
 import { WORDS } from '../support/http.ts';
 
@@ -37,6 +38,7 @@ interface Operation extends Described {
 }
 
 interface Document {
+  readonly info: { readonly version: string };
   readonly servers: readonly { readonly url: string }[];
   readonly tags: readonly { readonly name: string; readonly description?: string }[];
   readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
@@ -227,4 +229,8 @@ test('no example holds the body of a private key', () => {
   const text = JSON.stringify(document);
   assert.match(text, /BEGIN OPENSSH PRIVATE KEY-----\\n\.\.\.\\n-----END/);
   assert.doesNotMatch(text, /b3BlbnNzaC1rZXktdjEA/);
+});
+
+test('the document has the version of the program', () => {
+  assert.equal(document.info.version, packageJson.version);
 });

@@ -12,6 +12,7 @@ import { HealthService } from '../../src/services/health.ts';
 import { InstanceKeyListService } from '../../src/services/instance-keys-list.ts';
 import { KeptAnswerService } from '../../src/services/kept-answers.ts';
 import { KeyPlaceService } from '../../src/services/key-places.ts';
+import { KeyReader } from '../../src/services/key-reader.ts';
 import { KeyService } from '../../src/services/keys.ts';
 import { SnapshotListService } from '../../src/services/snapshot-list.ts';
 import { TokenService } from '../../src/services/tokens.ts';
@@ -33,20 +34,23 @@ export async function serve(
   ports: { from: number; to: number },
   makeEdge?: (context: ServiceContext) => Edge,
   catalog?: Catalog,
+  settled?: Promise<void>,
 ): Promise<Served> {
   const shop = await openWorkshop(ports, catalog);
   const { context, instances, instanceModify, snapshots, keys: instanceKeys } = shop;
   const tokens = new TokenService(context);
-  const instanceKeyList = new InstanceKeyListService(context, new KeyedLock());
+  const keyReader = new KeyReader(context);
+  const instanceKeyList = new InstanceKeyListService(context, new KeyedLock(), keyReader);
   const others = {
     audit: new AuditService(context),
     catalogs: new CatalogService(context, shop.catalog),
     keptAnswers: new KeptAnswerService(context, 'test'),
     health: new HealthService(context),
     keys: new KeyService(context),
-    keyPlaces: new KeyPlaceService(context),
+    keyPlaces: new KeyPlaceService(context, keyReader),
     snapshotList: new SnapshotListService(context, snapshots),
     bodyLimitBytes: 65_536,
+    version: 'test',
   };
   const log = pino({ level: 'silent' });
   const edge = makeEdge?.(context);
@@ -59,6 +63,7 @@ export async function serve(
     instanceKeyList,
     ...others,
     ...(edge && { edge }),
+    ...(settled && { settled }),
     log,
   });
   const plainUrl = await app.listen({ host: '127.0.0.1', port: 0 });

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { instanceStatuses } from '../../src/domain/lifecycle.ts';
+import { InstanceConfiguration } from '../../src/services/instance-configuration.ts';
 import type { InstanceChange } from '../../src/services/instance-modify.ts';
 import { updateInstance } from '../../src/store/instances.ts';
 import { occupy, vacate } from '../support/guest-server.ts';
@@ -132,6 +133,33 @@ test('ports that the engine lost are published again, without those that are tak
   await vacate(taken);
   await shop.monitor.look();
   assert.deepEqual((await state()).published, [port, spare]);
+  await reset();
+});
+
+test('an instance that starts while it is looked at keeps its ports', async () => {
+  const { row } = await shop.instances.get(shop.actor, uuid);
+  const inventory = await shop.engine.inventory();
+  await shop.instances.stop(shop.actor, uuid);
+  await shop.settle();
+  await change({ addPorts: [port] });
+  let started = false;
+  const engine = new Proxy(shop.engine, {
+    get:
+      (target, name) =>
+      async (...parameters: unknown[]) => {
+        if (name === 'configure' && !started) {
+          started = true;
+          await shop.instances.start(shop.actor, uuid);
+          await shop.settle();
+        }
+        return Reflect.apply(Reflect.get(target, name), target, parameters);
+      },
+  });
+  const capabilities = { get: () => shop.engine.capabilities };
+  const seen = Object.defineProperty(Object.create(engine), 'capabilities', capabilities);
+  await new InstanceConfiguration({ ...shop.context, engine: seen }).look([row], inventory);
+  assert.ok(started);
+  assert.deepEqual((await state()).published, [port]);
   await reset();
 });
 

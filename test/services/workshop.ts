@@ -134,7 +134,10 @@ export async function openWorkshop(
       newWorker,
       actor,
     },
-    instanceModify: new InstanceModifyService({ context, catalog, configuration, sshPorts: ports }),
+    instanceModify: new InstanceModifyService({
+      ...{ context, catalog, configuration, sshPorts: ports },
+      ownPorts: () => [],
+    }),
     monitor: new Monitor({ context, configuration, poke, keysInFlight: keys.inFlight }),
     /** Runs what is due, lets the clock pass over every pause, and goes on until nothing is left to do. */
     settle: async () => {

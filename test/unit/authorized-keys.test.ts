@@ -1,7 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { authorizeKey, listKeys, revokeKey } from '../../src/domain/authorized-keys.ts';
+import {
+  authorizeKey,
+  listKeyLines,
+  listKeys,
+  revokeKey,
+} from '../../src/domain/authorized-keys.ts';
 import { generateKeyPair } from '../../src/domain/ssh-key-pair.ts';
 import { parsePublicKey } from '../../src/domain/ssh-public-key.ts';
 
@@ -203,6 +208,12 @@ test('listKeys describes each line that carries a key, in order', () => {
   assert.deepEqual(second, {
     line: ` command="é \\" x" ssh-ed25519  ${BASE64}  Zoë  x `,
     options: 'command="é \\" x"',
+    rules: {
+      understood: true,
+      forSigner: false,
+      limited: true,
+      endMs: Number.POSITIVE_INFINITY,
+    },
     keyType: 'ssh-ed25519',
     publicKey: BARE,
     comment: 'Zoë  x ',
@@ -285,6 +296,34 @@ describe('speed', () => {
     assert.ok(fastestMs(() => authorize(text)) < 20);
     assert.ok(fastestMs(() => revoke(text)) < 200);
     assert.ok(fastestMs(() => authorize(`${expiry(after(60))} ${KEY}\n`.repeat(5000))) < 200);
+  });
+
+  // Against a file of the same size that is one long option: all of its bytes are looked at, once.
+  test('no content makes a file of 1 MB much dearer than its bytes', () => {
+    const filled = (piece: string) => piece.repeat(1_000_000 / piece.length);
+    const readAll = (text: string) => {
+      const file = bytes(text);
+      return fastestMs(() => {
+        listKeyLines(file);
+        authorizeKey(file, { publicKey: KEY }, NOW);
+        revokeKey(file, { kind: 'key', publicKey: OTHER });
+        revokeKey(file, { kind: 'line', line: KEY });
+      });
+    };
+    const baseMs = readAll(`command="${filled('x')}" ${KEY}\n`);
+    const texts = ['\n', '\r\n', 'a\n', '# x\n'].map(filled);
+    const lines = [',', 'a,', 'restrict,'].map((piece) => `${filled(piece)}pty ${KEY}\n`);
+    for (const text of [...texts, ...lines]) {
+      const ratio = readAll(text) / baseMs;
+      assert.ok(ratio < 6, `${JSON.stringify(text.slice(0, 10))} costs ${ratio} times as much`);
+    }
+  });
+
+  test('a key behind a megabyte of options is found, as sshd finds it', () => {
+    const text = `${'restrict,'.repeat(100_000)}pty ${KEY}\n`;
+    assert.equal(listKeyLines(bytes(text))[0]?.rules.limited, true);
+    assert.equal(authorize(text).outcome, 'present');
+    assert.equal(revoke(text).file.length, 0);
   });
 
   test('a hostile line costs no more than its length', () => {

@@ -5,7 +5,7 @@ import { keysDirectory } from '../config-file.ts';
 import { connect } from '../context.ts';
 import { CliError } from '../exit-codes.ts';
 import { orDiscard, takeBack } from '../generated-keys.ts';
-import { readPublicKey, systemReason } from '../input.ts';
+import { systemReason } from '../input.ts';
 import { untilRunning, waitForStatus } from '../instances.ts';
 import { type KeyAnswer, type KeyAnswerFlags, printKeyAnswer } from '../key-answers.ts';
 import {
@@ -14,6 +14,7 @@ import {
   reserveKeyFile,
   reserveSavedKey,
 } from '../key-files.ts';
+import { readKeyOrEntry } from '../key-references.ts';
 import { integerBetween, printOption, publicKeyOption, withClientFlags } from '../options.ts';
 import { printLine, printNote } from '../output.ts';
 import type { Terminal } from '../terminal.ts';
@@ -21,6 +22,7 @@ import type { Terminal } from '../terminal.ts';
 interface CreateFlags extends KeyAnswerFlags {
   readonly cpus: number;
   readonly disk: number;
+  readonly ephemeralDisk: number;
   readonly gpuType: string;
   readonly gpus: number;
   readonly mode: CreateInstanceRequest['mode'];
@@ -45,6 +47,7 @@ export function addInstanceCreateCommand(instance: Command, terminal: Terminal):
     .description('make an instance and wait until it is RUNNING')
     .option('--cpus <count>', 'CPU cores', integerBetween(1, most), 2)
     .option('--disk <gb>', 'disk size in GB', integerBetween(1, most), 10)
+    .option('--ephemeral-disk <gb>', 'ephemeral disk size in GB', integerBetween(0, most), 0)
     .option('--gpu-type <type>', 'type of GPU; cpu is none', 'cpu')
     .option('--gpus <count>', 'number of GPUs', integerBetween(0, most), 1)
     .addOption(modeOption())
@@ -82,13 +85,14 @@ async function send(
   const request: CreateInstanceRequest = {
     cpu_cores: flags.cpus,
     disk_size_gb: flags.disk,
+    ...(flags.ephemeralDisk > 0 && { ephemeral_disk_gb: flags.ephemeralDisk }),
     gpu_type: flags.gpuType,
     num_gpus: flags.gpus,
     mode: flags.mode,
     template: flags.template,
   };
   if (flags.publicKey !== undefined) {
-    const publicKey = await readPublicKey(terminal, flags.publicKey);
+    const publicKey = await readKeyOrEntry(terminal, client, flags.publicKey);
     return { answer: await client.createInstance({ ...request, public_key: publicKey }) };
   }
   if (flags.print) return { answer: await client.createInstance(request) };

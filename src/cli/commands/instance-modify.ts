@@ -4,9 +4,10 @@ import type {
   ModifiedInstance,
   ModifyInstanceRequest,
 } from '../../api/instance-modify.ts';
+import type { Instance } from '../../api/instances.ts';
 import { connect } from '../context.ts';
 import { CliError, exitCodes } from '../exit-codes.ts';
-import { findInstance } from '../instances.ts';
+import { findInstance, findTarget, lookIfAllowed } from '../instances.ts';
 import { type ClientFlags, integerBetween, withClientFlags } from '../options.ts';
 import { printJson, printLine } from '../output.ts';
 import type { Terminal } from '../terminal.ts';
@@ -72,14 +73,18 @@ async function modify(terminal: Terminal, reference: string, flags: ModifyFlags)
   if (Object.keys(request).length === 0)
     throw new CliError('Name a size to change, such as --cpus 4.', exitCodes.usage);
   const client = await connect(terminal, flags);
-  const { uuid } = await findInstance(client, reference);
-  const answer = await client.modifyInstance(uuid, request);
+  const { id } = await findTarget(client, reference);
+  const answer = await client.modifyInstance(id, request);
   if (flags.json) return printJson(terminal, answer);
-  const { cpuCores, memory, storage, gpuType, numGpus, mode } = await client.getInstance(uuid);
-  printLine(
-    terminal,
-    `Instance ${answer.identifier} has ${cpuCores} CPU cores, ${memory} GB of memory, a disk of ${storage} GB, ${gpuType} x${numGpus}, mode ${mode}.`,
-  );
+  const instance = await lookIfAllowed(client, id);
+  const done = `Instance ${answer.identifier} is as you asked.`;
+  printLine(terminal, instance ? sizeLine(instance) : done);
+}
+
+function sizeLine(instance: Instance): string {
+  const { id, cpuCores, memory, storage, ephemeralDiskGB, gpuType, numGpus, mode } = instance;
+  const ephemeral = ephemeralDiskGB > 0 ? ` an ephemeral disk of ${ephemeralDiskGB} GB,` : '';
+  return `Instance ${id} has ${cpuCores} CPU cores, ${memory} GB of memory, a disk of ${storage} GB,${ephemeral} ${gpuType} x${numGpus}, mode ${mode}.`;
 }
 
 const toRequest = (flags: ModifyFlags): ModifyInstanceRequest => ({
@@ -93,16 +98,17 @@ const toRequest = (flags: ModifyFlags): ModifyInstanceRequest => ({
 
 async function ports(terminal: Terminal, reference: string, flags: PortsFlags): Promise<void> {
   const client = await connect(terminal, flags);
-  const { uuid, id, httpPorts } = await findInstance(client, reference);
   const request: ChangePortsRequest = {
     ...(flags.add && { add_ports: [...flags.add] }),
     ...(flags.remove && { remove_ports: [...flags.remove] }),
   };
   if (Object.keys(request).length === 0) {
+    const { id, httpPorts } = await findInstance(client, reference);
     if (flags.json) return printJson(terminal, { http_ports: httpPorts });
     return printLine(terminal, portsLine(id, httpPorts));
   }
-  const answer: ModifiedInstance = await client.changePorts(uuid, request);
+  const { id } = await findTarget(client, reference);
+  const answer: ModifiedInstance = await client.changePorts(id, request);
   if (flags.json) return printJson(terminal, answer);
   printLine(terminal, portsLine(answer.identifier, answer.http_ports));
 }

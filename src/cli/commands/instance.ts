@@ -1,12 +1,18 @@
 import type { Command } from 'commander';
-import type { Client } from '../../api/client.ts';
 import type { Instance } from '../../api/instances.ts';
 import { keysDirectory } from '../config-file.ts';
 import { connect } from '../context.ts';
-import { findInstance, untilRunning, untilStopped, waitForStatus } from '../instances.ts';
+import {
+  findInstance,
+  findTarget,
+  lookIfAllowed,
+  untilRunning,
+  untilStopped,
+  waitForStatus,
+} from '../instances.ts';
 import { removeSavedKeys } from '../key-files.ts';
 import { type ClientFlags, withClientFlags } from '../options.ts';
-import { printJson, printLine, printTable, readableTime } from '../output.ts';
+import { printJson, printLine, printNote, printTable, readableTime } from '../output.ts';
 import type { Terminal } from '../terminal.ts';
 import { addInstanceCreateCommand } from './instance-create.ts';
 import { addInstanceModifyCommands } from './instance-modify.ts';
@@ -95,6 +101,9 @@ async function show(terminal: Terminal, reference: string, flags: ClientFlags): 
       ['CPU cores', instance.cpuCores],
       ['Memory', `${instance.memory} GB`],
       ['Disk', `${instance.storage} GB`],
+      ...(instance.ephemeralDiskGB > 0
+        ? [['Ephemeral disk', `${instance.ephemeralDiskGB} GB`]]
+        : []),
       ['GPU', `${instance.gpuType} x${instance.numGpus}`],
       ['Mode', instance.mode],
       ['Template', instance.template],
@@ -108,10 +117,16 @@ async function show(terminal: Terminal, reference: string, flags: ClientFlags): 
 
 async function remove(terminal: Terminal, reference: string, flags: ClientFlags): Promise<void> {
   const client = await connect(terminal, flags);
-  const { uuid } = await findInstance(client, reference);
-  const answer = await client.deleteInstance(uuid);
+  const target = await findTarget(client, reference);
+  const uuid = target.uuid ?? (await lookIfAllowed(client, target.id))?.uuid;
+  const answer = await client.deleteInstance(uuid ?? target.id);
   // They open nothing any more: what they opened is being deleted.
-  const removed = await removeSavedKeys(keysDirectory(terminal.env), uuid);
+  const directory = keysDirectory(terminal.env);
+  const removed = uuid === undefined ? [] : await removeSavedKeys(directory, uuid);
+  if (uuid === undefined) {
+    const note = `The token may not look at instances, so keys saved for it stay in ${directory}.`;
+    printNote(terminal, note);
+  }
   if (flags.json) return printJson(terminal, { ...answer, removed_key_files: removed });
   printLine(terminal, answer.message);
   for (const path of removed) printLine(terminal, `Its saved private key ${path} was deleted.`);
@@ -119,23 +134,21 @@ async function remove(terminal: Terminal, reference: string, flags: ClientFlags)
 
 async function start(terminal: Terminal, reference: string, flags: WaitFlags): Promise<void> {
   const client = await connect(terminal, flags);
-  const { uuid } = await findInstance(client, reference);
-  const answer = await client.startInstance(uuid);
-  if (flags.wait) await waitForStatus(terminal, client, uuid, untilRunning);
+  const { id } = await findTarget(client, reference);
+  const answer = await client.startInstance(id);
+  const seen = flags.wait ? await waitForStatus(terminal, client, id, untilRunning) : undefined;
   if (flags.json) return printJson(terminal, answer);
-  printLine(terminal, flags.wait ? await runningLine(client, uuid) : answer.message);
+  printLine(terminal, seen ? runningLine(seen) : answer.message);
 }
 
 async function stop(terminal: Terminal, reference: string, flags: WaitFlags): Promise<void> {
   const client = await connect(terminal, flags);
-  const { uuid, id } = await findInstance(client, reference);
-  const answer = await client.stopInstance(uuid);
-  if (flags.wait) await waitForStatus(terminal, client, uuid, untilStopped);
+  const { id } = await findTarget(client, reference);
+  const answer = await client.stopInstance(id);
+  const seen = flags.wait ? await waitForStatus(terminal, client, id, untilStopped) : undefined;
   if (flags.json) return printJson(terminal, answer);
-  printLine(terminal, flags.wait ? `Instance ${id} is STOPPED.` : answer.message);
+  printLine(terminal, seen ? `Instance ${seen.id} is STOPPED.` : answer.message);
 }
 
-async function runningLine(client: Client, uuid: string): Promise<string> {
-  const { id } = await client.getInstance(uuid);
-  return `Instance ${id} is RUNNING. Log in with: berth ssh ${id}`;
-}
+const runningLine = ({ id }: Instance): string =>
+  `Instance ${id} is RUNNING. Log in with: berth ssh ${id}`;

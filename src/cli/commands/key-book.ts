@@ -4,6 +4,7 @@ import type { BookKey } from '../../api/keys.ts';
 import { connect } from '../context.ts';
 import { CliError, exitCodes } from '../exit-codes.ts';
 import { readPublicKey } from '../input.ts';
+import { findNamed } from '../key-references.ts';
 import { type ClientFlags, withClientFlags } from '../options.ts';
 import { printJson, printLine, printTable, readableTime } from '../output.ts';
 import type { Terminal } from '../terminal.ts';
@@ -85,14 +86,10 @@ async function findEntry(client: Client, reference: string): Promise<BookKey> {
     ({ id, fingerprint }) => id === reference.toLowerCase() || fingerprint === reference,
   );
   if (exact) return exact;
-  const [first, ...others] = keys.filter(({ name }) => name === reference);
-  if (!first) {
-    throw new CliError(
-      `The address book has no "${reference}". See them all with: berth key book list`,
-      exitCodes.notFound,
-    );
-  }
-  if (others.length === 0) return first;
-  const fingerprints = [first, ...others].map((key) => key.fingerprint).join(', ');
-  throw new CliError(`Several entries are named "${reference}": give one of ${fingerprints}.`);
+  const named = findNamed(keys, reference);
+  if (named) return named;
+  throw new CliError(
+    `The address book has no "${reference}". See them all with: berth key book list`,
+    exitCodes.notFound,
+  );
 }

@@ -3,7 +3,7 @@ import { ApiError, type Client, UnreachableError } from '../../api/client.ts';
 import type { KeyPlace } from '../../api/keys.ts';
 import { connect } from '../context.ts';
 import { CliError, exitCodes } from '../exit-codes.ts';
-import { findFingerprint, keyArgument, keyArgumentHelp } from '../key-references.ts';
+import { findFingerprint, keyArgument, keyArgumentHelp, presenceWord } from '../key-references.ts';
 import { type ClientFlags, withClientFlags } from '../options.ts';
 import { printJson, printLine, printNote, printTable } from '../output.ts';
 import { withProgress } from '../progress.ts';
@@ -37,7 +37,7 @@ Examples:
   $ berth key revoke SHA256:2pcKRYoVwhqkCxCU9fFTdo2wWRo5Jcd0VjZ8HyTIQ1c --everywhere
   $ berth key revoke ./stolen.pub --everywhere --yes --json
 
-On a terminal it asks first. It exits with 1 when the key may be left on any instance. Sessions that are open stay
+It asks first; where there is no terminal, --yes is needed. It exits with 1 when the key may be left on any instance. Sessions that are open stay
 open, and a snapshot keeps the keys that were in it.`;
 
 export function addKeyPlaceCommands(key: Command, terminal: Terminal): void {
@@ -50,7 +50,7 @@ export function addKeyPlaceCommands(key: Command, terminal: Terminal): void {
     .description('take a key off every instance')
     .argument(keyArgument, keyArgumentHelp)
     .option('--everywhere', 'needed: off all instances of the organization')
-    .option('--yes', 'do not ask')
+    .option('--yes', 'do not ask; needed where there is no terminal to ask on')
     .addHelpText('after', revokeExamples)
     .action((reference: string, flags: RevokeFlags) => revoke(terminal, reference, flags));
 }
@@ -66,7 +66,15 @@ async function where(terminal: Terminal, reference: string, flags: ClientFlags):
 
 function printPlaces(terminal: Terminal, places: readonly KeyPlace[]): void {
   const rows = places.map(({ identifier, name, status, presence, access, source, reason }) => [
-    ...[String(identifier), name, status, presence, access ?? '', source ?? '', reason ?? ''],
+    ...[
+      String(identifier),
+      name,
+      status,
+      presenceWord(presence),
+      access ?? '',
+      source ?? '',
+      reason ?? '',
+    ],
   ]);
   printTable(terminal, ['ID', 'NAME', 'STATUS', 'KEY', 'ACCESS', 'SOURCE', 'NOTE'], rows);
 }
@@ -75,6 +83,12 @@ async function revoke(terminal: Terminal, reference: string, flags: RevokeFlags)
   if (!flags.everywhere) {
     throw new CliError(
       'Say --everywhere to take the key off all instances. For one: berth key remove <instance> <fingerprint>',
+      exitCodes.usage,
+    );
+  }
+  if (!flags.yes && !terminal.stdin.isTTY) {
+    throw new CliError(
+      'There is no terminal to ask on, and nothing was changed. To go ahead without being asked, add --yes.',
       exitCodes.usage,
     );
   }
@@ -94,7 +108,7 @@ async function ask(
   fingerprint: string,
   places: readonly KeyPlace[],
 ): Promise<void> {
-  if (flags.yes || !terminal.stdin.isTTY) return;
+  if (flags.yes) return;
   const numbers = places.map((place) => place.identifier).join(', ');
   printNote(terminal, `${fingerprint} comes off: ${numbers}.`);
   if (await confirm(terminal, 'Go on? [y/N] ')) return;

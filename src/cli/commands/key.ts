@@ -5,10 +5,10 @@ import type { Instance } from '../../api/instances.ts';
 import { keysDirectory } from '../config-file.ts';
 import { connect } from '../context.ts';
 import { addGeneratedKey, savedKeyLines } from '../generated-keys.ts';
-import { readPublicKey } from '../input.ts';
-import { findInstance } from '../instances.ts';
+import { findTarget, lookIfAllowed, type Target } from '../instances.ts';
 import { type KeyAnswer, type KeyAnswerFlags, printKeyAnswer } from '../key-answers.ts';
-import { type ReservedKeyFile, reserveKeyFile, reserveSavedKey } from '../key-files.ts';
+import { nameAddedKey, reserveKeyFile, reserveSavedKey } from '../key-files.ts';
+import { presenceWord, readKeyOrEntry } from '../key-references.ts';
 import {
   type ClientFlags,
   parseLifetimeSeconds,
@@ -80,63 +80,54 @@ export function addKeyCommands(program: Command, terminal: Terminal): void {
 
 async function add(terminal: Terminal, reference: string, flags: AddFlags): Promise<void> {
   const client = await connect(terminal, flags);
-  const publicKey = flags.publicKey && (await readPublicKey(terminal, flags.publicKey));
-  const instance = await findInstance(client, reference);
+  const publicKey = flags.publicKey && (await readKeyOrEntry(terminal, client, flags.publicKey));
+  const target = await findTarget(client, reference);
   const request: AddKeyRequest = {
     ...(publicKey !== undefined && { public_key: publicKey }),
     ...(flags.verify && { verify: true }),
     ...(flags.expiresIn !== undefined && { expires_in_seconds: flags.expiresIn }),
   };
   const added = await withProgress(terminal, 'Adding the key', () =>
-    send(terminal, client, instance, request, flags),
+    send(terminal, client, target, request, flags),
   );
-  report(terminal, flags, instance, added);
+  printKeyAnswer(terminal, flags, added, await linesOf(client, target, added, flags));
 }
 
 async function send(
   terminal: Terminal,
   client: Client,
-  { uuid }: Instance,
+  { id, uuid }: Target,
   request: AddKeyRequest,
   flags: AddFlags,
 ): Promise<KeyAnswer<AddKeyResponse>> {
   if (request.public_key !== undefined || flags.print) {
-    return { answer: await client.addKey(uuid, request) };
+    return { answer: await client.addKey(id, request) };
   }
-  const file = await reserve(terminal, uuid, flags);
-  return { answer: await addGeneratedKey(client, uuid, request, file), keyFile: file.path };
+  const endsAt = endOf(terminal, flags);
+  const file = await (flags.output === undefined
+    ? reserveSavedKey(keysDirectory(terminal.env), uuid ?? 'new', endsAt)
+    : reserveKeyFile(flags.output));
+  const answer = await addGeneratedKey(client, id, request, file);
+  // Given by its number, the instance has a UUID for the name of the file only now.
+  const isUnnamed = flags.output === undefined && uuid === undefined;
+  const keyFile = isUnnamed ? await nameAddedKey(file.path, answer.uuid, endsAt) : file.path;
+  return { answer, keyFile };
 }
 
-async function reserve(
-  terminal: Terminal,
-  uuid: string,
-  { output, expiresIn }: AddFlags,
-): Promise<ReservedKeyFile> {
-  if (output !== undefined) return reserveKeyFile(output);
-  const endsAt =
-    expiresIn === undefined ? undefined : Math.floor(terminal.now() / 1000) + expiresIn;
-  return reserveSavedKey(keysDirectory(terminal.env), uuid, endsAt);
-}
+const endOf = (terminal: Terminal, { expiresIn }: AddFlags): number | undefined =>
+  expiresIn === undefined ? undefined : Math.floor(terminal.now() / 1000) + expiresIn;
 
-function report(
-  terminal: Terminal,
-  flags: AddFlags,
-  instance: Instance,
-  added: KeyAnswer<AddKeyResponse>,
-): void {
-  printKeyAnswer(terminal, flags, added, linesOf(flags, instance, added));
-}
-
-function linesOf(
-  flags: AddFlags,
-  instance: Instance,
+async function linesOf(
+  client: Client,
+  { label }: Target,
   { answer, keyFile }: KeyAnswer<AddKeyResponse>,
-): [string, ...string[]] {
+  { output }: AddFlags,
+): Promise<[string, ...string[]]> {
   if (keyFile === undefined) return [answer.message];
-  const lines = savedKeyLines(answer.key, keyFile, instance.id);
-  const isSaved = flags.output === undefined;
-  const command = isSaved ? `berth ssh ${instance.id}` : sshLine(instance, keyFile);
-  return [...lines, `Log in with: ${command}`];
+  const lines = savedKeyLines(answer.key, keyFile, label);
+  if (output === undefined) return [...lines, `Log in with: berth ssh ${label}`];
+  const instance = await lookIfAllowed(client, answer.uuid);
+  return instance ? [...lines, `Log in with: ${sshLine(instance, keyFile)}`] : lines;
 }
 
 /** To paste: it asks nothing at the first login, and a later instance on the same port is no alarm. */
@@ -147,26 +138,36 @@ function sshLine({ ip, port, uuid }: Instance, keyFile: string): string {
 
 async function list(terminal: Terminal, reference: string, flags: ListFlags): Promise<void> {
   const client = await connect(terminal, flags);
-  const { uuid, id } = await findInstance(client, reference);
-  const keys = await (flags.presence ? client.listKeysWithPresence(uuid) : client.listKeys(uuid));
-  if (flags.json) return printJson(terminal, keys);
-  if (keys.length === 0) return printLine(terminal, `No keys. Add one with: berth key add ${id}`);
-  const more = flags.presence ? ['KEY', 'ACCESS'] : [];
-  printTable(
-    terminal,
-    ['FINGERPRINT', 'TYPE', ...more, 'SOURCE', 'ADDED', 'COMMENT'],
-    keys.map((key) => rowOf(key, flags)),
-  );
+  const { id, label } = await findTarget(client, reference);
+  if (flags.json && !flags.presence) return printJson(terminal, await client.listKeys(id));
+  const all = await client.listKeysWithPresence(id);
+  if (flags.json) return printJson(terminal, all);
+  const keys = flags.presence ? all : all.filter(isInPlainList);
+  if (keys.length === 0)
+    return printLine(terminal, `No keys. Add one with: berth key add ${label}`);
+  printKeys(terminal, keys, flags);
 }
 
-const rowOf = (key: InstanceKey, { presence }: ListFlags): string[] => [
-  key.fingerprint,
-  key.key_type,
-  ...(presence ? [key.presence ?? '', key.access ?? ''] : []),
-  key.source,
-  readableTime(key.added_at),
-  key.comment,
-];
+/** Presence was asked for only to learn when keys end. */
+const isInPlainList = ({ presence, access }: InstanceKey): boolean =>
+  presence !== 'missing' && access !== 'signer';
+
+function printKeys(terminal: Terminal, keys: readonly InstanceKey[], flags: ListFlags): void {
+  const more = flags.presence ? ['KEY', 'ACCESS'] : [];
+  const anyEnds = keys.some((key) => key.expires_at !== undefined);
+  const ends = anyEnds ? ['ENDS'] : [];
+  const rows = keys.map((key) => [
+    key.fingerprint,
+    key.key_type,
+    ...(flags.presence ? [presenceWord(key.presence), key.access ?? ''] : []),
+    key.source,
+    readableTime(key.added_at),
+    ...(anyEnds ? [readableTime(key.expires_at)] : []),
+    key.comment,
+  ]);
+  const headings = ['FINGERPRINT', 'TYPE', ...more, 'SOURCE', 'ADDED', ...ends, 'COMMENT'];
+  printTable(terminal, headings, rows);
+}
 
 async function remove(
   terminal: Terminal,
@@ -175,10 +176,13 @@ async function remove(
   flags: ClientFlags,
 ): Promise<void> {
   const client = await connect(terminal, flags);
-  const { uuid, id } = await findInstance(client, reference);
-  await client.removeKey(uuid, fingerprint);
+  const { id, label } = await findTarget(client, reference);
+  await client.removeKey(id, fingerprint);
   // The service answers with nothing at all, which is not JSON.
   if (flags.json) printJson(terminal, {});
   else
-    printLine(terminal, `Removed the key from instance ${id}. Sessions that are open stay open.`);
+    printLine(
+      terminal,
+      `Removed the key from instance ${label}. Sessions that are open stay open.`,
+    );
 }

@@ -1,7 +1,7 @@
 import { resolve } from 'node:path';
 import type { Command } from 'commander';
 import { type SavedLogin, saveLogin } from '../config-file.ts';
-import { clientFor, findEndpoint, sameUrl } from '../context.ts';
+import { checkUrl, clientFor, findEndpoint, sameUrl } from '../context.ts';
 import { CliError, exitCodes } from '../exit-codes.ts';
 import { readAll } from '../input.ts';
 import { type ClientFlags, withClientFlags } from '../options.ts';
@@ -39,6 +39,7 @@ export function addLoginCommand(program: Command, terminal: Terminal): void {
 async function login(terminal: Terminal, flags: LoginFlags): Promise<void> {
   const endpoint = await findEndpoint(terminal, flags);
   const { url } = endpoint;
+  checkUrl(url);
   const ca = flags.ca ?? endpoint.ca;
   if (ca !== undefined) trustCertificates(ca);
   const token = (await readToken(terminal, flags, url)).trim();

@@ -5,7 +5,7 @@ import { parseReference } from '../../domain/ids.ts';
 import { snapshotStatuses } from '../../domain/lifecycle.ts';
 import { connect } from '../context.ts';
 import { CliError, exitCodes } from '../exit-codes.ts';
-import { findInstance, poll } from '../instances.ts';
+import { findInstance, findTarget, poll } from '../instances.ts';
 import { type ClientFlags, integerBetween, withClientFlags } from '../options.ts';
 import { printJson, printLine, printTable, readableTime } from '../output.ts';
 import { withProgress } from '../progress.ts';
@@ -71,14 +71,15 @@ async function create(
   flags: CreateFlags,
 ): Promise<void> {
   const client = await connect(terminal, flags);
-  const { uuid } = await findInstance(client, reference);
-  const answer = await client.createSnapshot({ instanceId: uuid, name });
+  const { id } = await findTarget(client, reference);
+  const answer = await client.createSnapshot({ instanceId: id, name });
+  if (!flags.wait && !flags.json) return printLine(terminal, answer.message);
   const snapshot = flags.wait
     ? await waitUntilReady(terminal, client, name)
     : await findSnapshot(client, name);
   // The answer to the request has no id; the snapshot as listed has.
   if (flags.json) return printJson(terminal, snapshot);
-  printLine(terminal, flags.wait ? `Snapshot ${name} is READY (${snapshot.id}).` : answer.message);
+  printLine(terminal, `Snapshot ${name} is READY (${snapshot.id}).`);
 }
 
 /** Asks for one snapshot; from the second time on the service answers when it has changed. */

@@ -8,6 +8,7 @@
  */
 
 import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { EngineError, type EngineRef } from '../engine.ts';
 import type { Log } from './options.ts';
 import { PortForwarder } from './port-forwarder.ts';
@@ -17,6 +18,9 @@ const MOST_CONNECTIONS = 4_096;
 /** Each connection has two descriptors; the rest is for requests, disks and everything else. */
 const DESCRIPTORS_A_CONNECTION = 4;
 const USUAL_DESCRIPTORS = 1_024;
+/** What held a port may just have ended: an instance that starts waits so long for its ports, all together. */
+const PORT_RELEASE_MS = 1_000;
+const POLL_INTERVAL_MS = 20;
 
 /** Where the servers of an instance listen to be published: 127.64.0.0/16, by the SSH port. */
 export function addressFor(sshPort: number): string {
@@ -75,11 +79,27 @@ export class PublishedPorts {
       sshPort,
       this.of(ref).filter((port) => ports.includes(port)),
     );
+    const deadline = performance.now() + PORT_RELEASE_MS;
     for (const port of ports) {
-      await this.set(ref, sshPort, [...this.of(ref), port]).catch((error: unknown) => {
+      await this.addOnceFree(ref, { sshPort, port, deadline }).catch((error: unknown) => {
         if (!(error instanceof EngineError)) throw error;
         this.log('warn', 'a port is not published for now', { ref, port, error });
       });
+    }
+  }
+
+  private async addOnceFree(
+    ref: EngineRef,
+    { sshPort, port, deadline }: { sshPort: number; port: number; deadline: number },
+  ): Promise<void> {
+    for (;;) {
+      try {
+        return await this.set(ref, sshPort, [...this.of(ref), port]);
+      } catch (error) {
+        const isTaken = error instanceof EngineError && error.kind === 'port_taken';
+        if (!isTaken || performance.now() > deadline) throw error;
+        await sleep(POLL_INTERVAL_MS);
+      }
     }
   }
 

@@ -77,7 +77,7 @@ export const instanceRoutes =
     app.post(
       '/v1/instances/:id/delete',
       {
-        config: { audit: 'instance.delete', scope: 'instances:write' },
+        config: { audit: 'instance.delete', scope: 'instances:write', frees: true },
         schema: deleteInstanceOperation,
       },
       async (request) => ({ message: await instances.delete(actorOf(request), request.params.id) }),

@@ -1,4 +1,4 @@
-import type { Kysely } from 'kysely';
+import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 
 /** Roles, quotas, published ports, the address book of keys, kept answers, and the chain of the audit log. */
@@ -92,13 +92,19 @@ async function createKeptAnswers(db: Kysely<unknown>): Promise<void> {
     .execute();
 }
 
-/** Lines written before are outside the chain: `hash` is null. */
+/** Lines written before are outside the chain: `hash` is null. How many they are is kept, so that none can join them. */
 async function chainAudit(db: Kysely<unknown>): Promise<void> {
   await db.schema.alterTable('audit_log').addColumn('hash', 'text').execute();
   await db.schema
-    .alterTable('organizations')
-    .addColumn('audit_count', 'integer', (c) => c.notNull().defaultTo(0))
+    .alterTable('audit_log')
+    .addColumn('position', 'integer', (c) => c.notNull().defaultTo(0))
     .execute();
+  for (const column of ['audit_count', 'audit_before']) {
+    await db.schema
+      .alterTable('organizations')
+      .addColumn(column, 'integer', (c) => c.notNull().defaultTo(0))
+      .execute();
+  }
   await db.schema
     .alterTable('organizations')
     .addColumn('audit_head', 'text', (c) => c.notNull().defaultTo(''))
@@ -107,5 +113,25 @@ async function chainAudit(db: Kysely<unknown>): Promise<void> {
     .createIndex('audit_log_of_org')
     .on('audit_log')
     .columns(['org_id', 'id'])
+    .execute();
+  await countOldAudit(db);
+}
+
+async function countOldAudit(db: Kysely<unknown>): Promise<void> {
+  await sql`
+    UPDATE audit_log SET position = numbered.position
+    FROM (SELECT id, row_number() OVER (PARTITION BY org_id ORDER BY id) AS position FROM audit_log) AS numbered
+    WHERE numbered.id = audit_log.id
+  `.execute(db);
+  await sql`
+    UPDATE organizations
+    SET audit_before = (SELECT count(*) FROM audit_log WHERE audit_log.org_id = organizations.id)
+  `.execute(db);
+  await sql`UPDATE organizations SET audit_count = audit_before`.execute(db);
+  await db.schema
+    .createIndex('audit_log_position')
+    .on('audit_log')
+    .columns(['org_id', 'position'])
+    .unique()
     .execute();
 }
