@@ -72,6 +72,7 @@ export const Token = Type.Object({
   ),
 });
 export type Token = Static<typeof Token>;
+
 export const TokenList = Type.Array(Token, {
   examples: [
     [{ name: 'laptop', prefix: 'berth_1a2b3c4d', scopes: ['admin'], created_at: 1_763_600_000 }],

@@ -1,9 +1,10 @@
 import type { Command } from 'commander';
+import { viewToken } from '../../api/token-view.ts';
 import { type AdminFlags, adminExamples, withAdmin, withAdminFlags } from '../admin-session.ts';
 import { parseScopeList, parseTokenLifetimeSeconds } from '../options.ts';
 import { printJson, printLine } from '../output.ts';
 import type { Terminal } from '../terminal.ts';
-import { printTokens, tokenJson } from '../tokens.ts';
+import { printTokens } from '../tokens.ts';
 
 interface OrgFlags extends AdminFlags {
   readonly org: string;
@@ -76,7 +77,7 @@ async function create(terminal: Terminal, flags: CreateFlags): Promise<void> {
 
 async function list(terminal: Terminal, flags: OrgFlags): Promise<void> {
   const found = await withAdmin(terminal, flags, (admin) => admin.tokens.list(flags.org));
-  const tokens = found.map((one) => ({ ...tokenJson(one), email: one.email }));
+  const tokens = found.map((one) => ({ ...viewToken(one), email: one.email }));
   if (flags.json) return printJson(terminal, tokens);
   printTokens(terminal, tokens, 'No tokens. Make one with: berth admin token create');
 }

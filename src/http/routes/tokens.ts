@@ -4,10 +4,10 @@ import {
   createTokenOperation,
   deleteTokenOperation,
   listTokensOperation,
-  type Token,
   validateTokenOperation,
 } from '../../api/account.ts';
-import type { NewToken, TokenService, TokenView } from '../../services/tokens.ts';
+import { viewToken } from '../../api/token-view.ts';
+import type { NewToken, TokenService } from '../../services/tokens.ts';
 import { actorOf } from '../auth.ts';
 import { keepWithWork } from '../idempotency.ts';
 
@@ -37,7 +37,7 @@ export const tokenRoutes =
     app.get(
       '/v1/tokens',
       { config: { scope: 'any' }, schema: listTokensOperation },
-      async (request) => (await tokens.list(actorOf(request))).map(tokenView),
+      async (request) => (await tokens.list(actorOf(request))).map(viewToken),
     );
 
     app.delete(
@@ -55,14 +55,3 @@ const newToken = (body: CreateTokenRequest): NewToken => ({
   ...(body.scopes !== undefined && { scopes: body.scopes }),
   ...(body.expires_in_seconds !== undefined && { expiresInSeconds: body.expires_in_seconds }),
 });
-
-const tokenView = (token: TokenView): Token => ({
-  name: token.name,
-  prefix: token.prefix,
-  scopes: [...token.scopes],
-  created_at: seconds(token.createdAt),
-  ...(token.lastUsedAt !== null && { last_used_at: seconds(token.lastUsedAt) }),
-  ...(token.expiresAt !== null && { expires_at: seconds(token.expiresAt) }),
-});
-
-const seconds = (ms: number): number => Math.floor(ms / 1000);
