@@ -27,7 +27,6 @@ const scopesOfRole: Readonly<Record<Role, readonly Scope[]>> = {
 };
 
 export const isScope = (text: string): text is Scope => allScopes.some((scope) => scope === text);
-export const isRole = (text: string): text is Role => allRoles.some((role) => role === text);
 
 /** Scopes as a caller names them; throws the 400 that says which one is wrong, and which there are. */
 export function parseScopes(texts: readonly string[]): Scope[] {

@@ -38,10 +38,6 @@ export async function setQuotas(
     .execute();
 }
 
-export async function deleteQuotas(db: Db, orgId: string): Promise<void> {
-  await db.deleteFrom('quotas').where('org_id', '=', orgId).execute();
-}
-
 /** Stopped and failed instances count: they hold what they were given until they are deleted. */
 export async function sumUse(db: Db, orgId: string): Promise<QuotaUse> {
   const instances = await db
