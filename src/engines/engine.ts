@@ -26,6 +26,33 @@ export interface MachineSpec {
   readonly sshPort: number;
   /** Published while the instance runs: the same number on the host and inside. No other instance has one of them. */
   readonly httpPorts: readonly number[];
+  /** The organization it belongs to: engines that can put tenants apart do so by it. */
+  readonly orgId: string;
+  /** The host it was placed on: one of `capabilities.hosts`. Undefined: the engine has one, or decides by itself. */
+  readonly host: string | undefined;
+  /** Its alone: allocated by the caller. */
+  readonly gpus: readonly GpuDevice[];
+}
+
+/** A GPU of one host. */
+export interface GpuDevice {
+  /** How it is attached: one of `capabilities.attaches`. */
+  readonly attach: string;
+  /** PCI address, such as `0000:3b:00.0`. */
+  readonly pci: string;
+  /** For a part of a card: the UUID of the MIG instance. */
+  readonly migUuid?: string;
+}
+
+/** What a host has in all, in use or not. */
+export interface HostCapacity {
+  readonly name: string;
+  /** False: it cannot be reached; nothing new is placed there. */
+  readonly online: boolean;
+  readonly cpuCores: number;
+  readonly memoryGb: number;
+  readonly diskGb: number;
+  readonly gpus: readonly GpuDevice[];
 }
 
 /** What a new disk starts from. */
@@ -40,7 +67,10 @@ export interface Endpoint {
 }
 
 export interface InstanceFacts {
-  readonly state: 'running' | 'stopped';
+  /** `unreachable`: the engine has it, on a host that does not answer. */
+  readonly state: 'running' | 'stopped' | 'unreachable';
+  /** The host it is on, where the engine has several. */
+  readonly host?: string;
   /** Where SSH answers; only while running. */
   readonly endpoint?: Endpoint;
   /** The ports that are published now; left out when there are none. */
@@ -76,6 +106,8 @@ export interface EngineCapabilities {
   readonly attaches: readonly string[];
   /** Names of the templates that a disk can start from. */
   readonly templates: readonly string[];
+  /** What there is to place instances on, as of the last look; empty where nobody has to account for it. */
+  readonly hosts: readonly HostCapacity[];
 }
 
 export type EngineErrorKind =
@@ -115,6 +147,7 @@ export class EngineError extends Error {
 
 export interface Engine {
   readonly name: string;
+  /** As of the last look: an engine that others change, too, has other templates and hosts a minute later. */
   readonly capabilities: EngineCapabilities;
   /** Is it usable now? Never throws. */
   health(): Promise<EngineHealth>;

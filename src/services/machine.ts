@@ -13,6 +13,9 @@ export function machineOf(instance: InstanceRow, httpPorts: readonly number[]): 
     diskSizeGb: instance.disk_size_gb,
     sshPort: instance.ssh_port,
     httpPorts,
+    orgId: instance.org_id,
+    host: undefined,
+    gpus: [],
   };
 }
 

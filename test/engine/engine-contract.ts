@@ -89,7 +89,8 @@ export class Bench {
     const ref = `test-${process.pid}-${this.count}`;
     const sizes = { cpuCores: 1, memoryGb: 1, diskSizeGb: 10 };
     const ports = { sshPort: this.nextPort, httpPorts: [] };
-    return { ref, hostname: `box-${this.count}`, ...sizes, ...ports };
+    const place = { orgId: 'test', host: undefined, gpus: [] };
+    return { ref, hostname: `box-${this.count}`, ...sizes, ...ports, ...place };
   }
 
   snapshotRef(): EngineRef {

@@ -5,6 +5,7 @@ import { after, before, test } from 'node:test';
 import { instanceStatuses } from '../../src/domain/lifecycle.ts';
 import { InstanceConfiguration } from '../../src/services/instance-configuration.ts';
 import type { InstanceChange } from '../../src/services/instance-modify.ts';
+import { machineOf } from '../../src/services/machine.ts';
 import { updateInstance } from '../../src/store/instances.ts';
 import { occupy, vacate } from '../support/guest-server.ts';
 import { claimPorts } from '../support/ports.ts';
@@ -122,8 +123,7 @@ test('only what is RUNNING or STOPPED is changed; the refusal names the status',
 test('ports that the engine lost are published again, without those that are taken', async () => {
   await change({ addPorts: [port, spare] });
   const { row } = await shop.instances.get(shop.actor, uuid);
-  const sizes = { cpuCores: 1, memoryGb: 4, diskSizeGb: 10 };
-  const machine = { ref: uuid, hostname: row.name, ...sizes, sshPort: row.ssh_port };
+  const machine = machineOf(row, []);
   await shop.engine.configure({ ...machine, httpPorts: [] });
   const taken = await occupy(port);
   await shop.monitor.look('states');
@@ -165,8 +165,7 @@ test('an instance that starts while it is looked at keeps its ports', async () =
 
 test('a port that nobody asked for is closed', async () => {
   const { row } = await shop.instances.get(shop.actor, uuid);
-  const sizes = { cpuCores: 1, memoryGb: 4, diskSizeGb: 10 };
-  const machine = { ref: uuid, hostname: row.name, ...sizes, sshPort: row.ssh_port };
+  const machine = machineOf(row, []);
   await shop.engine.configure({ ...machine, httpPorts: [port] });
   await shop.monitor.look();
   assert.deepEqual(await state(), untouched);

@@ -84,6 +84,7 @@ export function capabilitiesOf(host: Host, options: HostOptions): EngineCapabili
     shells: host.isolation || options.allowUnconfinedShells,
     attaches: [],
     templates: [BASE_TEMPLATE],
+    hosts: [],
   };
 }
 
