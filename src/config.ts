@@ -21,6 +21,7 @@ export interface Config {
   readonly portsAddress: string;
   readonly sandboxUser: string;
   readonly sandboxNetwork: 'auto' | 'host';
+  readonly sandboxLimits: 'auto' | 'off' | 'delegated';
   readonly sandboxOnExit: 'keep' | 'stop';
   readonly allowUnconfinedShells: boolean;
   readonly bodyLimitBytes: number;
@@ -76,6 +77,7 @@ export function loadConfig(env: Environment): Config {
     portsAddress: read.oneAddress('BERTH_PORTS_ADDRESS', '127.0.0.1'),
     sandboxUser: read.text('BERTH_SANDBOX_USER', 'berth-sandbox'),
     sandboxNetwork: read.choice('BERTH_SANDBOX_NETWORK', ['auto', 'host'], 'auto'),
+    sandboxLimits: read.choice('BERTH_SANDBOX_LIMITS', ['auto', 'off', 'delegated'], 'auto'),
     sandboxOnExit: read.choice('BERTH_SANDBOX_ON_EXIT', ['keep', 'stop'], 'keep'),
     allowUnconfinedShells: read.flag('BERTH_SANDBOX_ALLOW_UNCONFINED_SHELLS'),
     rateLimits: {

@@ -189,6 +189,7 @@ function engineOptions(config: Config, log: Logger) {
     portsAddress: config.portsAddress,
     allowUnconfinedShells: config.allowUnconfinedShells,
     network: config.sandboxNetwork,
+    limits: config.sandboxLimits,
     sandboxUser: config.sandboxUser,
     log: (
       level: 'info' | 'warn' | 'error',

@@ -19,6 +19,7 @@ export function sandboxOptions(
     portsAddress: '127.0.0.1',
     allowUnconfinedShells: false,
     network: 'auto',
+    limits: 'auto',
     sandboxUser: 'berth-sandbox',
     log: () => undefined,
     ...overrides,

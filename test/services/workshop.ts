@@ -86,6 +86,7 @@ export async function openWorkshop(
     portsAddress: '127.0.0.1',
     allowUnconfinedShells: false,
     network: 'host',
+    limits: 'auto',
     sandboxUser: 'berth-sandbox',
     log: () => {},
   });

@@ -39,10 +39,10 @@ function commandLine(words: readonly string[]): { file: string; words: string[] 
   return { file: node, words: [join(REPOSITORY, 'src', 'cli', 'main.ts'), ...words] };
 }
 
-/** Nothing of the person's own Berth, but the suite may be run for either kind of network. */
+/** Nothing of the person's own Berth, but the suite may be run for either kind of network and with any limits. */
 function cleanEnvironment(): NodeJS.ProcessEnv {
   const kept = Object.entries(process.env).filter(
-    ([name]) => name === 'BERTH_SANDBOX_NETWORK' || !/^(?:BERTH|NODE)_/.test(name),
+    ([name]) => /^BERTH_SANDBOX_(?:NETWORK|LIMITS)$/.test(name) || !/^(?:BERTH|NODE)_/.test(name),
   );
   return Object.fromEntries(kept);
 }

@@ -2,6 +2,7 @@
 
 import { existsSync, readFileSync } from 'node:fs';
 import { type EngineCapabilities, EngineError } from '../engine.ts';
+import type { Limits } from './cgroups.ts';
 import { findTool, type Identity, runCommand } from './commands.ts';
 import { BASE_TEMPLATE } from './disk.ts';
 import { isolated } from './isolation.ts';
@@ -72,11 +73,15 @@ export async function probeHost(options: HostOptions): Promise<Host> {
   };
 }
 
-export function capabilitiesOf(host: Host, options: HostOptions): EngineCapabilities {
+export function capabilitiesOf(
+  host: Host,
+  options: HostOptions,
+  limits: Pick<Limits, 'holds'>,
+): EngineCapabilities {
   return {
     snapshotPauses: host.isolation,
-    enforcesCpu: false,
-    enforcesMemory: false,
+    enforcesCpu: limits.holds('cpu'),
+    enforcesMemory: limits.holds('memory'),
     enforcesDiskSize: false,
     ownNetwork: host.ownNetwork,
     // What pasta forwards is settled when it starts.

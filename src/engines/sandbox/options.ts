@@ -1,5 +1,7 @@
 /** The settings of the sandbox engine. */
 
+import type { LimitsSetting } from './cgroup-trees.ts';
+
 export interface SandboxOptions {
   /** Absolute path. The engine owns the folder `sandbox` in it. */
   readonly dataDir: string;
@@ -11,6 +13,8 @@ export interface SandboxOptions {
   readonly allowUnconfinedShells: boolean;
   /** `auto`: a network of its own for each instance where the host permits one. */
   readonly network: 'auto' | 'host';
+  /** `auto`: instances are held to their CPU and memory where the host permits it (cgroups.ts). */
+  readonly limits: LimitsSetting;
   /** The system user that instances run as when the service is root; made when missing. */
   readonly sandboxUser: string;
   readonly log: Log;

@@ -4,7 +4,8 @@
  * An instance is a folder, which is its disk, and one real OpenSSH server that runs in a bubblewrap sandbox
  * of its own. Whoever logs in is `ubuntu`, sees the host's /usr read-only and nothing else of the host, and
  * shares one unprivileged user of the host with all other instances, from which namespaces keep it apart.
- * CPU, memory and disk size are not limited. Its ports are published by the service itself (published-ports.ts).
+ * CPU and memory are limited where the host permits it (cgroups.ts), disk size is not. Its ports are published by
+ * the service itself (published-ports.ts).
  *
  * Three ideas carry the rest:
  *
@@ -38,18 +39,20 @@ import {
   type MachineSpec,
 } from '../engine.ts';
 import { addKeyTo, readKeyFile, removeKeyFrom } from './authorized-keys-file.ts';
-import { copyDisk, removeTree, syncDisk } from './disk.ts';
+import { type Limits, openLimits } from './cgroups.ts';
+import { removeTree, syncDisk } from './disk.ts';
+import { copyAtRest } from './disk-at-rest.ts';
 import { failingAs } from './failures.ts';
 import { asSnapshotProblem } from './guest-conflicts.ts';
 import { capabilitiesOf, type Host, probeHost } from './host.ts';
 import { end, findRunning, firstProcessOf, type Running } from './launch.ts';
 import { entryPath, isThere, type Layout, listEntries, openLayout, takeAway } from './layout.ts';
 import type { SandboxOptions } from './options.ts';
-import { continueAll, whilePaused } from './pause.ts';
+import { continueAll } from './pause.ts';
 import { isAlive, pidNamespaceOf } from './processes.ts';
 import { Provisioner } from './provisioner.ts';
 import { PublishedPorts } from './published-ports.ts';
-import { startSshd, waitUntilItAnswers } from './starting.ts';
+import { bringUp, startSshd } from './starting.ts';
 import { createIdentity } from './system-files.ts';
 
 export type { SandboxOptions } from './options.ts';
@@ -58,7 +61,8 @@ export type { SandboxOptions } from './options.ts';
 export async function createSandboxEngine(options: SandboxOptions): Promise<SandboxEngine> {
   const host = await probeHost(options);
   const layout = await openLayout(options.dataDir, host.users);
-  const engine = new SandboxEngine(options, host, layout);
+  const limits = await openLimits(options.limits, layout, options.log);
+  const engine = new SandboxEngine(options, host, layout, limits);
   await engine.recover();
   return engine;
 }
@@ -69,19 +73,21 @@ export class SandboxEngine implements Engine {
   private readonly options: SandboxOptions;
   private readonly host: Host;
   private readonly layout: Layout;
+  private readonly limits: Limits;
   private readonly provisioner: Provisioner;
   private readonly ports: PublishedPorts;
   private readonly running = new Map<EngineRef, Running>();
   private readonly work = new KeyedLock();
   private readonly keyChanges = new KeyedLock();
 
-  constructor(options: SandboxOptions, host: Host, layout: Layout) {
+  constructor(options: SandboxOptions, host: Host, layout: Layout, limits: Limits) {
     this.options = options;
     this.host = host;
     this.layout = layout;
+    this.limits = limits;
     this.provisioner = new Provisioner(layout, host, options.log);
     this.ports = new PublishedPorts(options.portsAddress, options.log);
-    this.capabilities = capabilitiesOf(host, options);
+    this.capabilities = capabilitiesOf(host, options, limits);
   }
 
   /** What a killed service left: half-built things, running instances, and paused ones if the guard died too. */
@@ -89,26 +95,26 @@ export class SandboxEngine implements Engine {
     for (const name of await listEntries(this.layout.work))
       await this.provisioner.discard(join(this.layout.work, name));
     for (const running of findRunning(this.layout.instances, this.host)) {
-      if (await isThere(entryPath(this.layout.instances, running.ref))) this.adopt(running);
+      if (await isThere(entryPath(this.layout.instances, running.ref))) await this.adopt(running);
       else await end(running);
     }
+    await this.limits.removeAllBut(new Set(this.running.keys()));
   }
 
-  private adopt(running: Running): void {
+  private async adopt(running: Running): Promise<void> {
     this.running.set(running.ref, running);
     const first = firstProcessOf(running);
     const namespace = first && pidNamespaceOf(first.pid);
     if (namespace !== undefined && !running.unconfined) continueAll(namespace);
+    await this.limits.takeIn(running);
     this.options.log('info', 'adopted a running instance', { ref: running.ref });
   }
 
   async health(): Promise<EngineHealth> {
     const { tools, notices } = this.host;
     const own = this.layout.notice === undefined ? [] : [this.layout.notice];
-    return {
-      ok: tools.sshd !== undefined && tools.sshKeygen !== undefined,
-      notices: [...notices, ...own],
-    };
+    const ok = tools.sshd !== undefined && tools.sshKeygen !== undefined;
+    return { ok, notices: [...notices, ...this.limits.notices, ...own] };
   }
 
   async inventory(): Promise<EngineInventory> {
@@ -172,7 +178,7 @@ export class SandboxEngine implements Engine {
       const running =
         this.findAlive(machine.ref) ?? (await startSshd(request, this.host, this.options));
       this.running.set(machine.ref, running);
-      await waitUntilItAnswers(running, request, this.host);
+      await bringUp(running, request, this.host, { machine, limits: this.limits });
       const { port } = running.endpoint;
       await this.ports.setWhatIsFree(machine.ref, port, this.portsFor(machine));
       return running.endpoint;
@@ -185,7 +191,13 @@ export class SandboxEngine implements Engine {
       await this.requireInstance(ref);
       const running = this.running.get(ref);
       if (running === undefined || !isAlive(running.launcher)) return this.ports.withdraw(ref);
-      await this.ports.set(ref, running.endpoint.port, this.portsFor(machine));
+      const takeBack = await this.limits.change(running, machine);
+      try {
+        await this.ports.set(ref, running.endpoint.port, this.portsFor(machine));
+      } catch (error) {
+        await takeBack();
+        throw error;
+      }
     });
   }
 
@@ -209,6 +221,7 @@ export class SandboxEngine implements Engine {
     const running = this.findAlive(ref);
     if (running !== undefined) await end(running);
     this.running.delete(ref);
+    await this.limits.remove(ref);
     await this.ports.withdraw(ref);
   }
 
@@ -245,21 +258,12 @@ export class SandboxEngine implements Engine {
       await this.provisioner.build(place, async (folder) => {
         const disk = await this.provisioner.addDisk(folder, { kind: 'empty' });
         // A key that is being written would be in the copy by half.
-        await this.keyChanges.run(ref, () => this.copyAtRest(ref, disk));
+        const from = join(this.pathOf(ref), 'disk');
+        const copy = () => copyAtRest(from, disk, this.findAlive(ref), this.host);
+        await this.keyChanges.run(ref, copy);
         await syncDisk(disk, this.host);
       });
     });
-  }
-
-  private async copyAtRest(ref: EngineRef, to: string): Promise<void> {
-    const from = join(this.pathOf(ref), 'disk');
-    const running = this.findAlive(ref);
-    if (running === undefined || running.unconfined) return copyDisk(from, to, this.host);
-    const first = firstProcessOf(running);
-    if (first === undefined) throw new EngineError('not_running', 'The instance is just stopping.');
-    await whilePaused(first.pid, this.host.users.dropTo, () =>
-      copyDisk(from, to, this.host, { paused: true }),
-    );
   }
 
   async deleteSnapshot(snapshotRef: EngineRef): Promise<void> {
@@ -270,8 +274,9 @@ export class SandboxEngine implements Engine {
   }
 
   async close({ keepRunning }: { keepRunning: boolean }): Promise<void> {
-    if (keepRunning) return this.ports.withdrawAll();
-    await Promise.all([...this.running.keys()].map((ref) => this.stop(ref)));
+    if (keepRunning) await this.ports.withdrawAll();
+    else await Promise.all([...this.running.keys()].map((ref) => this.stop(ref)));
+    await this.limits.close();
   }
 
   private pathOf(ref: EngineRef): string {

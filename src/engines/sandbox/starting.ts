@@ -1,7 +1,8 @@
 /** Brings the sshd of an instance up, or finds out why it does not come up. */
 
 import { join } from 'node:path';
-import { EngineError } from '../engine.ts';
+import { EngineError, type MachineSpec } from '../engine.ts';
+import type { Limits } from './cgroups.ts';
 import type { Host } from './host.ts';
 import { diagnose, end, type LaunchRequest, launch, type Running } from './launch.ts';
 import { repairMountPoints } from './mount-points.ts';
@@ -27,8 +28,25 @@ export async function startSshd(
   return launch(request, host);
 }
 
+/** Returns when sshd answers and all that runs is within its limits; what does not get that far leaves nothing. */
+export async function bringUp(
+  running: Running,
+  request: LaunchRequest,
+  host: Host,
+  { machine, limits }: { readonly machine: MachineSpec; readonly limits: Limits },
+): Promise<void> {
+  try {
+    await limits.hold(running, machine);
+    await waitUntilItAnswers(running, request, host);
+    await limits.takeIn(running);
+  } catch (error) {
+    if (!isAlive(running.launcher)) await limits.remove(running.ref);
+    throw error;
+  }
+}
+
 /** Returns when sshd has sent its banner; whatever does not get that far is ended. */
-export async function waitUntilItAnswers(
+async function waitUntilItAnswers(
   running: Running,
   request: LaunchRequest,
   host: Host,
