@@ -1,14 +1,15 @@
 /** Instances are held to their CPU and memory: on whatever control groups this host really has. */
 
 import assert from 'node:assert/strict';
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { LimitsSetting } from '../../src/engines/sandbox/cgroup-trees.ts';
-import { findPlaces, readPlaces } from '../../src/engines/sandbox/cgroup-trees.ts';
+import { findPlaces } from '../../src/engines/sandbox/cgroup-trees.ts';
 import { probeHost } from '../../src/engines/sandbox/host.ts';
 import { createSandboxEngine } from '../../src/engines/sandbox/sandbox.ts';
-import { endSandboxes, sandboxProcesses } from '../support/processes.ts';
+import { cpuLimit, groupOf, memoryLimit, readSetting } from '../support/control-groups.ts';
+import { endProcess, endSandboxes, sandboxProcesses } from '../support/processes.ts';
 import { ssh, sshWell } from '../support/ssh.ts';
 import { eventually } from '../support/waiting.ts';
 import { Bench, rejectsWith } from './engine-contract.ts';
@@ -28,43 +29,6 @@ const skipOf = (isThere: boolean) => (isThere && host.isolation ? false : `SKIPP
 const skipCpu = skipOf(capabilities.enforcesCpu);
 const skipMemory = skipOf(capabilities.enforcesMemory);
 if (skipCpu || skipMemory) process.stderr.write(`Not all limits are tested here: ${notices}\n`);
-
-/** The folder of the group that a process is in, as the kernel says. */
-function groupOf(pid: number, controller: 'cpu' | 'memory'): string {
-  const own = attemptRead(`/proc/${pid}/cgroup`);
-  if (own === '') return '';
-  const mounts = readFileSync('/proc/self/mountinfo', 'utf8');
-  const places = findPlaces(mounts, own);
-  const place =
-    places.find(({ version, controllers }) => version === 1 && controllers.includes(controller)) ??
-    places.find(({ version }) => version === 2);
-  assert.ok(place);
-  return place.ownGroup;
-}
-
-/** Empty: the process has ended. */
-function attemptRead(path: string): string {
-  try {
-    return readFileSync(path, 'utf8');
-  } catch {
-    return '';
-  }
-}
-
-const read = (group: string, file: string) => readFileSync(join(group, file), 'utf8').trim();
-
-function cpuLimit(group: string): number {
-  if (existsSync(join(group, 'cpu.max'))) {
-    const [quota, period] = read(group, 'cpu.max').split(' ').map(Number);
-    return (quota ?? 0) / (period ?? 1);
-  }
-  return Number(read(group, 'cpu.cfs_quota_us')) / Number(read(group, 'cpu.cfs_period_us'));
-}
-
-const memoryLimit = (group: string) =>
-  Number(
-    read(group, existsSync(join(group, 'memory.max')) ? 'memory.max' : 'memory.limit_in_bytes'),
-  );
 
 /** The groups of all processes that an instance has, each once. */
 function groupsOf(dataFolder: string, ref: string, controller: 'cpu' | 'memory'): string[] {
@@ -113,7 +77,7 @@ describe('limits of the sandbox engine', () => {
   it('CPU: really slow down whoever uses more', { skip: skipCpu }, async () => {
     const { machine, login } = await bench.run();
     const group = groupFor(machine.ref, 'cpu');
-    const throttled = () => Number(/nr_throttled (\d+)/.exec(read(group, 'cpu.stat'))?.[1]);
+    const throttled = () => Number(/nr_throttled (\d+)/.exec(readSetting(group, 'cpu.stat'))?.[1]);
     const before = throttled();
     // So little that it is reached on a busy machine too.
     await bench.engine.configure({ ...machine, cpuCores: 0.1 });
@@ -188,7 +152,7 @@ describe('limits of the sandbox engine', () => {
     const marker = `/instances/${lost.ref}/`;
     for (const { pid, command, mounts } of sandboxProcesses(folder))
       if (`${command}${mounts}`.includes(marker)) endProcess(pid);
-    await eventually('its end', 5_000, () => read(left, 'cgroup.procs') === '' || undefined);
+    await eventually('its end', 5_000, () => readSetting(left, 'cgroup.procs') === '' || undefined);
     assert.ok(existsSync(left));
     const opened = await openSandbox(folder, { limits });
     assert.ok(!existsSync(left), 'swept');
@@ -239,14 +203,6 @@ describe('limits of the sandbox engine', () => {
   });
 });
 
-function endProcess(pid: number): void {
-  try {
-    process.kill(pid, 'SIGKILL');
-  } catch {
-    // It ended with another one.
-  }
-}
-
 describe('where control groups are', () => {
   const mount = (root: string, at: string, type: string, options: string) =>
     `31 23 0:28 ${root} ${at} rw,relatime - ${type} ${type} ${options}`;
@@ -283,12 +239,5 @@ describe('where control groups are', () => {
     const mounts = mount('/docker/abc', '/sys/fs/cgroup', 'cgroup2', 'rw');
     assert.deepEqual(findPlaces(mounts, '0::/docker/abcd\n'), []);
     assert.deepEqual(findPlaces(mount('/', '/c', 'cgroup2', 'rw'), '0::/../other\n'), []);
-  });
-
-  it('does not divide a group that belongs to somebody else', { skip: limits !== 'auto' }, () => {
-    for (const place of readPlaces().filter(({ version }) => version === 1)) {
-      const isOurs = place.ownGroup === place.mountPoint;
-      if (!isOurs) assert.ok(!readdirSync(place.ownGroup).includes('berth'), place.ownGroup);
-    }
   });
 });

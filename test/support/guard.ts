@@ -1,15 +1,28 @@
 /**
  * Tidies up after a test process that died in a way no hook of its own sees: a signal, an error while its file was
  * loaded. A shell waits at the end of a pipe; when the pipe closes without a farewell, it ends the service and its
- * sandboxes and removes the folder.
+ * sandboxes and removes the folder. In either case it removes the control groups, once the kernel lets go of them.
  */
 
 import { type ChildProcess, spawn } from 'node:child_process';
 
 const SCRIPT = `
+groups() {
+  find /sys/fs/cgroup -depth -type d -path "*/berth/$service*" "$@" 2> /dev/null
+}
+remove_groups() {
+  service=$(printf %s "$1/data/sandbox/instances" | sha256sum | cut -c 1-16)
+  tries=0
+  while [ -n "$(groups -print)" ] && [ $tries -lt 50 ]; do
+    groups -exec rmdir {} ';'
+    sleep 0.1
+    tries=$((tries + 1))
+  done
+  find /sys/fs/cgroup -depth -type d -name berth -exec rmdir {} ';' 2> /dev/null
+}
 pid=none
 while read -r line; do
-  [ "$line" = farewell ] && exit 0
+  [ "$line" = farewell ] && { remove_groups "$1"; exit 0; }
   pid=$line
 done
 [ "$pid" = none ] || kill -9 "$pid"
@@ -20,6 +33,7 @@ for process in /proc/[0-9]*; do
 done
 sleep 0.2
 rm -rf "$1"
+remove_groups "$1"
 `;
 
 export class Guard {

@@ -71,7 +71,10 @@ export function livingSandboxes(dataFolder: string): Map<string, Set<string>> {
 
 /** Ends every sandbox of a data folder this test made. Killing one process may end the next before its turn. */
 export function endSandboxes(dataFolder: string): void {
-  for (const found of sandboxProcesses(dataFolder)) {
-    attempt(() => process.kill(found.pid, 'SIGKILL'), false);
-  }
+  for (const { pid } of sandboxProcesses(dataFolder)) endProcess(pid);
+}
+
+/** One that has ended already is no error. */
+export function endProcess(pid: number): void {
+  attempt(() => process.kill(pid, 'SIGKILL'), false);
 }

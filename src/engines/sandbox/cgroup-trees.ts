@@ -32,7 +32,7 @@ export const SERVICE_GROUP = 'berth-service';
 const CONTROLLERS: readonly Controller[] = ['cpu', 'memory'];
 
 const NOT_OURS =
-  'the control group that the service runs in belongs to whatever started it. If it was handed over, say so with BERTH_SANDBOX_LIMITS=delegated; in a systemd unit: Delegate=yes and DelegateSubgroup=berth-service';
+  'the control group that the service runs in was not handed over to it; in a systemd unit: Delegate=yes and DelegateSubgroup=berth-service. If it was, say so with BERTH_SANDBOX_LIMITS=delegated';
 
 export function readPlaces(): Place[] {
   return findPlaces(
@@ -117,8 +117,8 @@ async function openTree(
   const isBelow = basename(ownGroup) === SERVICE_GROUP && version === 2;
   const base = isBelow ? dirname(ownGroup) : ownGroup;
   try {
-    if (!isHandedOver(base, place, setting)) return NOT_OURS;
     if (version === 2) {
+      if (!isBelow && !isHandedOver(base, place, setting)) return NOT_OURS;
       const available = (await readFile(join(base, 'cgroup.controllers'), 'utf8')).trim();
       if (!available.split(' ').includes(controller))
         return `the control group ${base} does not have it; in a systemd unit: Delegate=cpu memory`;
@@ -130,7 +130,10 @@ async function openTree(
   }
 }
 
-/** The group of somebody else is not to be divided: that one may count, limit or end what is in it. */
+/**
+ * Version 2 would have a divided group empty, so it takes the consent of whoever made it. In version 1 a group below
+ * another one changes nothing for that one.
+ */
 function isHandedOver(base: string, place: Place, setting: LimitsSetting): boolean {
   if (setting === 'delegated' || base === place.mountPoint) return true;
   const uid = process.getuid?.();
