@@ -1,7 +1,7 @@
 /** Copies the disk of an instance while nothing in there writes to it. */
 
 import { EngineError } from '../engine.ts';
-import { copyDisk } from './disk.ts';
+import type { DiskQuotas } from './disk-quotas.ts';
 import type { Host } from './host.ts';
 import { firstProcessOf, type Running } from './launch.ts';
 import { whilePaused } from './pause.ts';
@@ -11,10 +11,11 @@ export async function copyAtRest(
   from: string,
   to: string,
   running: Running | undefined,
-  host: Host,
+  { host, quotas }: { readonly host: Host; readonly quotas: DiskQuotas },
 ): Promise<void> {
-  if (running === undefined || running.unconfined) return copyDisk(from, to, host);
+  const copy = (paused: boolean) => quotas.copy(from, to, { paused });
+  if (running === undefined || running.unconfined) return copy(false);
   const first = firstProcessOf(running);
   if (first === undefined) throw new EngineError('not_running', 'The instance is just stopping.');
-  await whilePaused(first.pid, host.users.dropTo, () => copyDisk(from, to, host, { paused: true }));
+  await whilePaused(first.pid, host.users.dropTo, () => copy(true));
 }

@@ -119,7 +119,7 @@ async function readPublicFile(path: string): Promise<Buffer | undefined> {
   return (mode & 0o004) === 0 ? undefined : readFile(path);
 }
 
-async function giveToGuest(path: string, { users }: Host): Promise<void> {
+export async function giveToGuest(path: string, { users }: Host): Promise<void> {
   if (users.dropTo !== undefined) await lchown(path, users.guest.uid, users.guest.gid);
 }
 
@@ -130,8 +130,9 @@ export async function makeDiskFolder(disk: string, host: Host): Promise<void> {
 }
 
 /**
- * Copies everything in one disk to an empty one; reflinks where the file system has them.
+ * Copies everything in one disk to an empty one.
  *
+ * @param options.mayShare both may share what they have in common, where the file system can do that.
  * @param options.paused the guest's processes stand still meanwhile, and so must not keep the copy waiting.
  * @throws EngineError `guest_conflict` for what the guest put on its disk; `no_space`; `failed`.
  */
@@ -139,9 +140,10 @@ export async function copyDisk(
   from: string,
   to: string,
   host: Host,
-  options: { readonly paused: boolean } = { paused: false },
+  options: { readonly paused: boolean; readonly mayShare: boolean },
 ): Promise<void> {
-  const args = ['-a', '--reflink=auto', '--', `${from}/.`, '.'];
+  const reflink = options.mayShare ? '--reflink=auto' : '--reflink=never';
+  const args = ['-a', reflink, '--', `${from}/.`, '.'];
   const limits = {
     timeoutMs: COPY_TIMEOUT_MS,
     stallMs: options.paused ? PAUSED_STALL_MS : undefined,

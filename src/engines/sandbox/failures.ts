@@ -1,16 +1,23 @@
 /** Turns what the system reports into the errors an engine may throw. */
 
+import { constants } from 'node:os';
 import { EngineError } from '../engine.ts';
 import type { CommandResult } from './commands.ts';
 
-const NO_SPACE = 'The disk of this host is full. Free some space, then try again.';
+const HOST_FULL = 'The disk of this host is full. Free some space, then try again.';
+const QUOTA_FULL =
+  'The disk of the instance is full. Remove files inside the instance, or make its disk larger, then try again.';
 
+const QUOTA_SAID = /Disk quota exceeded/;
 /** How programs print a full disk. */
 export const NO_SPACE_SAID = /No space left on device|Disk quota exceeded/;
 
 /** The errno name of a failed system call; undefined for every other error. */
 export function codeOf(error: unknown): string | undefined {
-  return error instanceof Error ? (error as NodeJS.ErrnoException).code : undefined;
+  if (!(error instanceof Error)) return undefined;
+  const { code, errno } = error as NodeJS.ErrnoException;
+  // Node.js has the number of this one, and not its name.
+  return errno === -constants.errno.EDQUOT ? 'EDQUOT' : code;
 }
 
 /** An EngineError for any error: a full disk by its own name, the rest as "failed" with this message. */
@@ -18,7 +25,9 @@ export function asEngineError(error: unknown, message: string): EngineError {
   if (error instanceof EngineError) return error;
   const code = codeOf(error);
   if (code === 'ENOSPC' || code === 'EDQUOT') {
-    return new EngineError('no_space', NO_SPACE, { cause: error });
+    return new EngineError('no_space', code === 'EDQUOT' ? QUOTA_FULL : HOST_FULL, {
+      cause: error,
+    });
   }
   const detail = error instanceof Error ? error.message : String(error);
   return new EngineError('failed', message, { detail, cause: error });
@@ -28,7 +37,8 @@ export function asEngineError(error: unknown, message: string): EngineError {
 export function requireSuccess(result: CommandResult, message: string): void {
   if (result.code === 0) return;
   if (NO_SPACE_SAID.test(result.stderr)) {
-    throw new EngineError('no_space', NO_SPACE, { detail: result.stderr });
+    const message = QUOTA_SAID.test(result.stderr) ? QUOTA_FULL : HOST_FULL;
+    throw new EngineError('no_space', message, { detail: result.stderr });
   }
   const ending = result.code === null ? 'was ended by a signal or its deadline' : result.code;
   throw new EngineError('failed', message, { detail: `exit: ${ending}; ${result.stderr}` });

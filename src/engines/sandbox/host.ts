@@ -5,6 +5,7 @@ import { type EngineCapabilities, EngineError } from '../engine.ts';
 import type { Limits } from './cgroups.ts';
 import { findTool, type Identity, runCommand } from './commands.ts';
 import { BASE_TEMPLATE } from './disk.ts';
+import type { DiskQuotas } from './disk-quotas.ts';
 import { isolated } from './isolation.ts';
 import type { Users } from './layout.ts';
 import type { SandboxOptions } from './options.ts';
@@ -24,6 +25,7 @@ export interface Tools {
   readonly setpriv: string | undefined;
   readonly pasta: string | undefined;
   readonly nssWrapper: string | undefined;
+  readonly btrfs: string | undefined;
 }
 
 export interface Host {
@@ -77,12 +79,13 @@ export function capabilitiesOf(
   host: Host,
   options: HostOptions,
   limits: Pick<Limits, 'holds'>,
+  quotas: Pick<DiskQuotas, 'holds'>,
 ): EngineCapabilities {
   return {
     snapshotPauses: host.isolation,
     enforcesCpu: limits.holds('cpu'),
     enforcesMemory: limits.holds('memory'),
-    enforcesDiskSize: false,
+    enforcesDiskSize: quotas.holds,
     ownNetwork: host.ownNetwork,
     // What pasta forwards is settled when it starts.
     publishesPorts: !host.ownNetwork,
@@ -102,6 +105,7 @@ function findTools(): Tools {
     setpriv: findTool('setpriv'),
     pasta: findTool('pasta'),
     nssWrapper: findNssWrapper(),
+    btrfs: findTool('btrfs'),
   };
 }
 

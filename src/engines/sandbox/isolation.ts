@@ -19,8 +19,8 @@
 
 import { existsSync, lstatSync, readlinkSync, statSync } from 'node:fs';
 import { join } from 'node:path';
+import { callFilter } from './call-filter.ts';
 import { CLEAN_ENVIRONMENT, dyingWithParent } from './commands.ts';
-import { keyringFilter } from './keyring-filter.ts';
 
 /** Public files of the host's /etc that programs in /usr expect. */
 const HOST_FILES = [
@@ -76,7 +76,7 @@ export function isolated(options: IsolationOptions, command: readonly string[]):
     ...[...HOST_FILES, ...TLS_FILES].flatMap((path) => ['--ro-bind-try', path, path]),
     ...(instance === undefined ? [] : instanceParts(instance)),
     ...['--remount-ro', '/', '--chdir', '/', '--'],
-    ...[...dyingWithParent(options), '/bin/sh', '-c', INNER_SCRIPT, keyringFilter()],
+    ...[...dyingWithParent(options), '/bin/sh', '-c', INNER_SCRIPT, callFilter()],
     ...[bwrap, '--seccomp', '3', ...innerArguments(options), '--'],
     ...[...dyingWithParent(options), ...command],
   ];

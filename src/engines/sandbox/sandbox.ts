@@ -4,8 +4,8 @@
  * An instance is a folder, which is its disk, and one real OpenSSH server that runs in a bubblewrap sandbox
  * of its own. Whoever logs in is `ubuntu`, sees the host's /usr read-only and nothing else of the host, and
  * shares one unprivileged user of the host with all other instances, from which namespaces keep it apart.
- * CPU and memory are limited where the host permits it (cgroups.ts), disk size is not. Its ports are published by
- * the service itself (published-ports.ts).
+ * CPU and memory are limited where the host permits it (cgroups.ts), the disk size where the file system has quotas
+ * (disk-quotas.ts). Its ports are published by the service itself (published-ports.ts).
  *
  * Three ideas carry the rest:
  *
@@ -39,15 +39,16 @@ import {
   type MachineSpec,
 } from '../engine.ts';
 import { addKeyTo, readKeyFile, removeKeyFrom } from './authorized-keys-file.ts';
-import { type Limits, openLimits } from './cgroups.ts';
+import type { Limits } from './cgroups.ts';
 import { removeTree, syncDisk } from './disk.ts';
 import { copyAtRest } from './disk-at-rest.ts';
+import type { DiskQuotas } from './disk-quotas.ts';
 import { failingAs } from './failures.ts';
-import { asSnapshotProblem } from './guest-conflicts.ts';
-import { capabilitiesOf, type Host, probeHost } from './host.ts';
+import { capabilitiesOf, type Host } from './host.ts';
 import { end, findRunning, firstProcessOf, type Running } from './launch.ts';
-import { entryPath, isThere, type Layout, listEntries, openLayout, takeAway } from './layout.ts';
+import { entryPath, isThere, type Layout, listEntries, takeAway } from './layout.ts';
 import type { SandboxOptions } from './options.ts';
+import { openParts, type Parts } from './parts.ts';
 import { continueAll } from './pause.ts';
 import { isAlive, pidNamespaceOf } from './processes.ts';
 import { Provisioner } from './provisioner.ts';
@@ -59,10 +60,7 @@ export type { SandboxOptions } from './options.ts';
 
 /** Looks at the host, clears away what a crash left half-done, and adopts the instances that run. */
 export async function createSandboxEngine(options: SandboxOptions): Promise<SandboxEngine> {
-  const host = await probeHost(options);
-  const layout = await openLayout(options.dataDir, host.users);
-  const limits = await openLimits(options.limits, layout, options.log);
-  const engine = new SandboxEngine(options, host, layout, limits);
+  const engine = new SandboxEngine(options, await openParts(options));
   await engine.recover();
   return engine;
 }
@@ -74,20 +72,22 @@ export class SandboxEngine implements Engine {
   private readonly host: Host;
   private readonly layout: Layout;
   private readonly limits: Limits;
+  private readonly quotas: DiskQuotas;
   private readonly provisioner: Provisioner;
   private readonly ports: PublishedPorts;
   private readonly running = new Map<EngineRef, Running>();
   private readonly work = new KeyedLock();
   private readonly keyChanges = new KeyedLock();
 
-  constructor(options: SandboxOptions, host: Host, layout: Layout, limits: Limits) {
+  constructor(options: SandboxOptions, { host, layout, limits, quotas }: Parts) {
     this.options = options;
     this.host = host;
     this.layout = layout;
     this.limits = limits;
-    this.provisioner = new Provisioner(layout, host, options.log);
+    this.quotas = quotas;
+    this.provisioner = new Provisioner(layout, host, quotas, options.log);
     this.ports = new PublishedPorts(options.portsAddress, options.log);
-    this.capabilities = capabilitiesOf(host, options, limits);
+    this.capabilities = capabilitiesOf(host, options, limits, quotas);
   }
 
   /** What a killed service left: half-built things, running instances, and paused ones if the guard died too. */
@@ -114,7 +114,7 @@ export class SandboxEngine implements Engine {
     const { tools, notices } = this.host;
     const own = this.layout.notice === undefined ? [] : [this.layout.notice];
     const ok = tools.sshd !== undefined && tools.sshKeygen !== undefined;
-    return { ok, notices: [...notices, ...this.limits.notices, ...own] };
+    return { ok, notices: [...notices, ...this.limits.notices, ...this.quotas.notices, ...own] };
   }
 
   async inventory(): Promise<EngineInventory> {
@@ -148,25 +148,12 @@ export class SandboxEngine implements Engine {
     await this.locked(machine.ref, 'The instance could not be created.', async () => {
       if (await isThere(place)) return;
       await this.provisioner.build(place, async (folder) => {
-        const disk = await this.provisioner.addDisk(folder, source);
+        const disk = await this.provisioner.addDisk(folder, source, machine.diskSizeGb);
         await createIdentity(folder, this.host);
-        await this.addFirstKeys(disk, source, keys);
+        await this.provisioner.addFirstKeys(disk, source, keys, () => this.now());
         await syncDisk(disk, this.host);
       });
     });
-  }
-
-  private async addFirstKeys(
-    disk: string,
-    source: DiskSource,
-    keys: readonly AuthorizedKey[],
-  ): Promise<void> {
-    try {
-      for (const key of keys) await addKeyTo(disk, this.host.users.guest, key, this.now());
-    } catch (error) {
-      if (source.kind === 'snapshot') throw asSnapshotProblem(error);
-      throw error;
-    }
   }
 
   async start(machine: MachineSpec): Promise<Endpoint> {
@@ -175,6 +162,7 @@ export class SandboxEngine implements Engine {
     const request = { ref: machine.ref, hostname: machine.hostname, instance, endpoint };
     return this.locked(machine.ref, 'The instance could not be started.', async () => {
       await this.requireInstance(machine.ref);
+      await this.quotas.keep(join(instance, 'disk'), machine.diskSizeGb);
       const running =
         this.findAlive(machine.ref) ?? (await startSshd(request, this.host, this.options));
       this.running.set(machine.ref, running);
@@ -190,15 +178,20 @@ export class SandboxEngine implements Engine {
     await this.locked(ref, 'The instance could not be changed.', async () => {
       await this.requireInstance(ref);
       const running = this.running.get(ref);
-      if (running === undefined || !isAlive(running.launcher)) return this.ports.withdraw(ref);
-      const takeBack = await this.limits.change(running, machine);
-      try {
-        await this.ports.set(ref, running.endpoint.port, this.portsFor(machine));
-      } catch (error) {
-        await takeBack();
-        throw error;
-      }
+      if (running === undefined || !isAlive(running.launcher)) await this.ports.withdraw(ref);
+      else await this.configureRunning(running, machine);
+      await this.quotas.limit(join(this.pathOf(ref), 'disk'), machine.diskSizeGb);
     });
+  }
+
+  private async configureRunning(running: Running, machine: MachineSpec): Promise<void> {
+    const takeBack = await this.limits.change(running, machine);
+    try {
+      await this.ports.set(machine.ref, running.endpoint.port, this.portsFor(machine));
+    } catch (error) {
+      await takeBack();
+      throw error;
+    }
   }
 
   private portsFor({ httpPorts }: MachineSpec): readonly number[] {
@@ -251,15 +244,16 @@ export class SandboxEngine implements Engine {
   }
 
   async createSnapshot(ref: EngineRef, snapshotRef: EngineRef): Promise<void> {
+    const { host, quotas } = this;
     const place = entryPath(this.layout.snapshots, snapshotRef);
     await this.locked(ref, 'The snapshot could not be made.', async () => {
       if (await isThere(place)) return;
       await this.requireInstance(ref);
       await this.provisioner.build(place, async (folder) => {
-        const disk = await this.provisioner.addDisk(folder, { kind: 'empty' });
+        const disk = await this.provisioner.addEmptyDisk(folder);
         // A key that is being written would be in the copy by half.
         const from = join(this.pathOf(ref), 'disk');
-        const copy = () => copyAtRest(from, disk, this.findAlive(ref), this.host);
+        const copy = () => copyAtRest(from, disk, this.findAlive(ref), { host, quotas });
         await this.keyChanges.run(ref, copy);
         await syncDisk(disk, this.host);
       });
