@@ -9,7 +9,7 @@ import { modified } from '../contract/answers.ts';
 import { cpuLimit, groupOf, memoryLimit } from '../support/control-groups.ts';
 import { openHouse } from '../support/house.ts';
 import { exchange } from '../support/http.ts';
-import { endProcess, sandboxProcesses } from '../support/processes.ts';
+import { allProcesses, endProcess } from '../support/processes.ts';
 import { sshWell } from '../support/ssh.ts';
 import { eventuallyPasses } from '../support/waiting.ts';
 
@@ -25,8 +25,8 @@ const holds = house.skipLogins === false && capabilities.enforcesCpu && capabili
 const skip = holds ? false : `SKIPPED: this host does not permit both limits: ${text}`;
 
 const processesOf = (uuid: string) =>
-  sandboxProcesses(service.dataFolder).filter(({ command, mounts }) =>
-    `${command}${mounts}`.includes(`/instances/${uuid}/`),
+  allProcesses().filter(({ command, mounts }) =>
+    `${command}${mounts}`.includes(`/sandbox/instances/${uuid}/`),
   );
 
 function groupFor(uuid: string, controller: 'cpu' | 'memory'): string {
