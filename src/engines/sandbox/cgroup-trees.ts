@@ -1,6 +1,6 @@
 /** Finds the control group hierarchies of this host, and where in them a service may make groups (cgroups(7)). */
 
-import { readFileSync, statSync } from 'node:fs';
+import { existsSync, readFileSync, statSync } from 'node:fs';
 import { mkdir, readFile, rmdir, writeFile } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import { codeOf } from './failures.ts';
@@ -140,23 +140,32 @@ function isHandedOver(base: string, place: Place, setting: LimitsSetting): boole
   return uid !== 0 && statSync(base).uid === uid;
 }
 
-/** @throws EBUSY when somebody else is in the group; then all is as it was. */
+/** The service moves out of the way first; when that does not help, it goes back. */
 async function enableFromInside(base: string, controller: Controller): Promise<void> {
-  try {
-    return await enable(base, [controller]);
-  } catch (error) {
-    if (codeOf(error) !== 'EBUSY') throw error;
-  }
-  const below = join(base, SERVICE_GROUP);
-  await mkdir(below, { recursive: true });
-  await moveInto(below, process.pid);
+  // The top of all has no type, and may have processes of its own.
+  const moved = existsSync(join(base, 'cgroup.type')) && (await moveDown(base));
   try {
     await enable(base, [controller]);
   } catch (error) {
-    await moveInto(base, process.pid);
-    await rmdir(below);
+    if (moved) await moveInto(base, process.pid);
+    if (moved) await rmdir(join(base, SERVICE_GROUP));
     throw error;
   }
+}
+
+/**
+ * Asked before anything is enabled: with processes in the group, the kernel would give it CPU as a group of threads,
+ * which cannot have memory any more.
+ */
+async function moveDown(base: string): Promise<boolean> {
+  const inside = (await readFile(join(base, 'cgroup.procs'), 'utf8')).trim().split('\n');
+  const others = inside.filter((pid) => pid !== '' && pid !== String(process.pid));
+  if (others.length > 0) throw new Error('other processes are in it');
+  if (!inside.includes(String(process.pid))) return false;
+  const below = join(base, SERVICE_GROUP);
+  await mkdir(below, { recursive: true });
+  await moveInto(below, process.pid);
+  return true;
 }
 
 /** Version 2: the groups below this one are to have these controllers. */
