@@ -16,6 +16,8 @@ import { Bench, rejectsWith } from './engine-contract.ts';
 import { makeDataFolder, openSandbox, sandboxOptions } from './sandbox-bench.ts';
 
 const GB = 1024 ** 3;
+/** Filling memory takes long on a busy machine. */
+const PATIENCE_MS = 120_000;
 const limits = (process.env.BERTH_SANDBOX_LIMITS || 'auto') as LimitsSetting;
 
 const look = await openSandbox(makeDataFolder(), { limits });
@@ -175,7 +177,8 @@ describe('limits of the sandbox engine', () => {
     const { machine, login } = await bench.run();
     const group = groupFor(machine.ref, 'memory');
     assert.equal(memoryLimit(group), GB);
-    const hog = await ssh(login, 'head -c 1200000000 /dev/zero | (tail; echo "ended with $?")');
+    const command = 'head -c 1200000000 /dev/zero | (tail; echo "ended with $?")';
+    const hog = await ssh(login, command, { timeoutMs: PATIENCE_MS });
     assert.match(hog.stdout, /ended with 137/);
     assert.equal(await sshWell(login, 'id -un'), 'ubuntu\n');
     assert.equal((await bench.engine.inspect(machine.ref))?.state, 'running');
@@ -189,7 +192,7 @@ describe('limits of the sandbox engine', () => {
     const group = groupFor(machine.ref, 'memory');
     assert.equal(memoryLimit(group), GB / 2);
     const fill = 'head -c 350000000 /dev/zero > /dev/shm/full';
-    await sshWell(login, fill);
+    await sshWell(login, fill, { timeoutMs: PATIENCE_MS });
     const smaller = { ...machine, cpuCores: 2, memoryGb: 0.25 };
     await rejectsWith('guest_conflict', () => bench.engine.configure(smaller));
     assert.equal(memoryLimit(group), GB / 2);
