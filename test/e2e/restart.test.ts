@@ -80,7 +80,8 @@ test('a sandbox whose processes all died is noticed and restarted', { skip }, as
   await eventuallyPasses(20_000, async () => {
     assert.equal(await loginProblem(main.login), undefined);
   });
-  assert.equal((await api.instance(main.id)).status, 'RUNNING');
+  // sshd answers a moment before the service has seen it.
+  await api.reach(main.id, 'RUNNING', ['STARTING']);
   assert.equal(livingSandboxes(service.dataFolder).get(main.uuid)?.size ?? 1, 1);
 });
 
