@@ -44,7 +44,7 @@ export async function benchAddKey(rig: Rig): Promise<Measurement[]> {
     times.repeatable.push(repeatable);
   }
   for (let round = 0; round < copyRounds; round++) {
-    times.copied.push(await timeMs(() => copyId(rig, instance, keyPath)));
+    times.copied.push(await timeMs(() => copyId(rig.dataDir, instance, keyPath)));
   }
   floor.close();
   const supplied = median(times.supplied);
@@ -79,7 +79,7 @@ export async function benchAddKey(rig: Rig): Promise<Measurement[]> {
 }
 
 /** As clients in the field ask: one request, without the key that our own client adds for the sake of a retry. */
-function keyAdder(url: string, token: string) {
+export function keyAdder(url: string, token: string) {
   return async (body: object, idempotencyKey?: string): Promise<void> => {
     const headers = {
       authorization: `Bearer ${token}`,
@@ -132,10 +132,11 @@ async function openFloor(dataDir: string) {
   return { write, close: () => database.close() };
 }
 
-async function copyId(rig: Rig, instance: Instance, keyPath: string): Promise<void> {
-  const path = join(rig.dataDir, 'copied.pub');
+/** `folder`: a home folder for it. */
+export async function copyId(folder: string, instance: Instance, keyPath: string): Promise<void> {
+  const path = join(folder, 'copied.pub');
   writeFileSync(path, `${generateKeyPair('copied').publicKey.line}\n`);
-  mkdirSync(join(rig.dataDir, '.ssh'), { recursive: true, mode: 0o700 });
+  mkdirSync(join(folder, '.ssh'), { recursive: true, mode: 0o700 });
   const settings = [
     'StrictHostKeyChecking=no',
     'UserKnownHostsFile=/dev/null',
@@ -143,7 +144,7 @@ async function copyId(rig: Rig, instance: Instance, keyPath: string): Promise<vo
     `IdentityFile=${keyPath}`,
   ];
   const options = settings.flatMap((setting) => ['-o', setting]);
-  const env = { ...process.env, HOME: rig.dataDir };
+  const env = { ...process.env, HOME: folder };
   const target = `ubuntu@${instance.ip}`;
   await run('ssh-copy-id', ['-f', '-i', path, '-p', String(instance.port), ...options, target], {
     env,

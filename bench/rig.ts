@@ -61,7 +61,8 @@ function ended(child: ChildProcess): Promise<void> {
   });
 }
 
-async function firstWord(child: ChildProcess): Promise<string> {
+/** The last word of the first line that it prints. */
+export async function firstWord(child: ChildProcess): Promise<string> {
   if (!child.stdout) throw new Error('no output to read');
   for await (const line of createInterface({ input: child.stdout }))
     return line.split(' ').at(-1) ?? '';

@@ -102,6 +102,8 @@ async function findOrCreate(demo: Demo, steps: Steps): Promise<Instance> {
     demo.instance === undefined
       ? undefined
       : await demo.client.getInstance(demo.instance).catch(() => undefined);
+  // Somebody stopped it, or its last start failed.
+  if (known?.status === 'STOPPED') await demo.client.startInstance(known.id);
   if (known) return waitForInstance(demo.client, known.id);
   let made: Instance | undefined;
   await steps.do('Create an instance: POST /v1/instances/create', async () => {

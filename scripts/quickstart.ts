@@ -8,9 +8,10 @@ import { getCACertificates, setDefaultCACertificates } from 'node:tls';
 import { parseArgs } from 'node:util';
 import { type Client, createClient } from '../src/api/client.ts';
 import type { Instance } from '../src/api/instances.ts';
-import { loadConfig } from '../src/config.ts';
+import { type Config, type Environment, loadConfig } from '../src/config.ts';
 import { openAdmin, type RunningService, startService, untilSignal } from '../src/main.ts';
 import { type Demo, loginLine, runDemo, waitForInstance } from './quickstart-demo.ts';
+import { incusEnvironment, prepareIncus } from './quickstart-incus.ts';
 import { readSavedState, type SavedState, writeSavedState } from './quickstart-state.ts';
 import { ensureSystemPackages } from './system-packages.ts';
 
@@ -18,7 +19,8 @@ const usage = `Usage: npm run quickstart -- [options]
 
   --no-demo      start the service alone, without an instance and the demonstration
   --check        do all of it, then stop and exit 0 (all well) or 1
-  --data DIR     the data folder (also BERTH_DATA; default: .berth in the checkout)
+  --engine NAME  sandbox (the default), or incus: system containers. As root it installs Incus and sets it up
+  --data DIR     the data folder (also BERTH_DATA; default: .berth in the checkout, .berth-incus with that engine)
   --host HOST    the address to listen on (also BERTH_HOST; default: 127.0.0.1)
   --port PORT    the port to listen on (also BERTH_PORT; default: 8080, or the next free one)
   --tls-self-signed  answer HTTPS, with a certificate made for this machine (also BERTH_TLS_SELF_SIGNED=true)
@@ -33,6 +35,7 @@ function readFlags() {
     options: {
       demo: { type: 'boolean', default: true },
       check: { type: 'boolean', default: false },
+      engine: { type: 'string' },
       data: { type: 'string' },
       host: { type: 'string' },
       port: { type: 'string' },
@@ -52,12 +55,17 @@ type Flags = ReturnType<typeof readFlags>;
 const fromCaller = (path: string): string => resolve(process.env.INIT_CWD ?? '.', path);
 
 /** The settings of a trial: quiet, and nothing is left running after Ctrl-C. Whatever is set already stays. */
-function environment(flags: Flags): Record<string, string | undefined> {
+function environment(flags: Flags): Environment {
+  const engine = flags.engine ?? process.env.BERTH_ENGINE ?? 'sandbox';
+  const isIncus = engine === 'incus';
   return {
     BERTH_LOG_LEVEL: 'error',
     BERTH_SANDBOX_ON_EXIT: 'stop',
-    BERTH_DATA: join(import.meta.dirname, '..', '.berth'),
+    // One folder for each: what one engine holds, the other would miss.
+    BERTH_DATA: join(import.meta.dirname, '..', isIncus ? '.berth-incus' : '.berth'),
+    ...(isIncus && incusEnvironment(process.env)),
     ...process.env,
+    BERTH_ENGINE: engine,
     ...(flags.data === undefined ? {} : { BERTH_DATA: fromCaller(flags.data) }),
     ...(flags.host === undefined ? {} : { BERTH_HOST: flags.host }),
     ...(flags.port === undefined ? {} : { BERTH_PORT: flags.port }),
@@ -81,9 +89,10 @@ async function main(): Promise<number> {
     say(usage);
     return 0;
   }
-  if (!ensureSystemPackages(say)) return 1;
   const env = environment(flags);
   const config = loadConfig(env);
+  const farewell = await prepare(config.engine, env);
+  if (!farewell) return 1;
   say(`Starting Berth (data folder ${config.dataDir}) ...`);
   const service = await startService(config);
   const stopped = untilSignal();
@@ -91,12 +100,19 @@ async function main(): Promise<number> {
     return await useService(flags, env, service, stopped);
   } finally {
     await service.stop();
+    for (const line of farewell) say(line);
   }
+}
+
+/** Lines to end with; undefined when something is missing that cannot be had here. */
+async function prepare(engine: Config['engine'], env: Environment): Promise<string[] | undefined> {
+  if (engine === 'incus') return prepareIncus(env, say);
+  return ensureSystemPackages(say) ? [] : undefined;
 }
 
 async function useService(
   flags: Flags,
-  env: Record<string, string | undefined>,
+  env: Environment,
   service: RunningService,
   stopped: Promise<void>,
 ): Promise<number> {
@@ -129,7 +145,7 @@ function trust(ca: string): void {
 
 /** The organization and its token: those of the last time, or new ones. */
 async function account(
-  env: Record<string, string | undefined>,
+  env: Environment,
   url: string,
   saved: SavedState | undefined,
 ): Promise<{ url: string; token: string }> {

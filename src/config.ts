@@ -1,7 +1,9 @@
 import { isIP } from 'node:net';
 import { hostname } from 'node:os';
 import { resolve } from 'node:path';
+import { type IncusSettings, readIncus } from './config-incus.ts';
 import { isNetwork } from './domain/addresses.ts';
+import { defaultOvercommit, type Overcommit, parseOvercommit } from './domain/placement.ts';
 import type { LimitSetting, RateLimits } from './http/rate-limit.ts';
 
 /** Every setting of the service; frozen. README and docs/operations.md list the variables. */
@@ -12,7 +14,7 @@ export interface Config {
   /** Somebody chose the port: when it is taken, that is an error and not a reason to try the next one. */
   readonly portNamed: boolean;
   readonly databaseUrl: string;
-  readonly engine: 'sandbox';
+  readonly engine: 'sandbox' | 'incus';
   /** The operator's catalog file; undefined: the built-in one, for a host without GPUs. */
   readonly catalogPath: string | undefined;
   readonly sshAddress: string;
@@ -24,6 +26,9 @@ export interface Config {
   readonly sandboxLimits: 'auto' | 'off' | 'delegated';
   readonly sandboxOnExit: 'keep' | 'stop';
   readonly allowUnconfinedShells: boolean;
+  readonly incus: IncusSettings;
+  /** How many times what a host has may be promised to instances. */
+  readonly overcommit: Overcommit;
   readonly bodyLimitBytes: number;
   readonly rateLimits: RateLimits;
   /** Addresses and networks of the proxies that are believed about whom they speak for. */
@@ -70,7 +75,7 @@ export function loadConfig(env: Environment): Config {
     port: read.integer('BERTH_PORT', 8080, 0, 65_535),
     portNamed: read.given('BERTH_PORT'),
     databaseUrl: read.text('BERTH_DATABASE_URL', `sqlite:${dataDir}/berth.db`),
-    engine: read.choice('BERTH_ENGINE', ['sandbox'], 'sandbox'),
+    engine: read.choice('BERTH_ENGINE', ['sandbox', 'incus'], 'sandbox'),
     catalogPath: read.text('BERTH_CATALOG', '') || undefined,
     sshAddress: read.text('BERTH_SSH_ADDRESS', '127.0.0.1'),
     sshPorts: read.portRange('BERTH_SSH_PORTS', '22000-22999'),
@@ -80,6 +85,7 @@ export function loadConfig(env: Environment): Config {
     sandboxLimits: read.choice('BERTH_SANDBOX_LIMITS', ['auto', 'off', 'delegated'], 'auto'),
     sandboxOnExit: read.choice('BERTH_SANDBOX_ON_EXIT', ['keep', 'stop'], 'keep'),
     allowUnconfinedShells: read.flag('BERTH_SANDBOX_ALLOW_UNCONFINED_SHELLS'),
+    incus: readIncus(read),
     rateLimits: {
       token: read.rateLimit('BERTH_RATE_LIMIT_TOKEN', '6000/60'),
       address: read.rateLimit('BERTH_RATE_LIMIT_ADDRESS', '12000/60'),
@@ -88,6 +94,7 @@ export function loadConfig(env: Environment): Config {
     trustedProxies: read.networks('BERTH_TRUSTED_PROXIES'),
     tls: read.tls(),
     metrics: read.metrics(),
+    overcommit: read.overcommit(),
     bodyLimitBytes: read.integer('BERTH_BODY_LIMIT_BYTES', 65_536, 1024, 16_777_216),
     logLevel: read.choice(
       'BERTH_LOG_LEVEL',
@@ -101,7 +108,8 @@ export function loadConfig(env: Environment): Config {
   return Object.freeze(config);
 }
 
-class Reader {
+/** Reads one setting after the other, and remembers what is wrong. */
+export class Reader {
   readonly #env: Environment;
   readonly #problems: string[] = [];
 
@@ -179,6 +187,12 @@ class Reader {
     );
   }
 
+  overcommit(): Overcommit {
+    const text = this.text('BERTH_OVERCOMMIT', 'cpu=4,memory=1,disk=1');
+    const wrong = `BERTH_OVERCOMMIT is "${text}", but must be factors from 0.1 to 1000 such as cpu=4,memory=1,disk=1.`;
+    return parseOvercommit(text) ?? this.#bad(wrong, defaultOvercommit);
+  }
+
   tls(): TlsSetting {
     const [certFile, keyFile] = [this.text('BERTH_TLS_CERT', ''), this.text('BERTH_TLS_KEY', '')];
     const isSelfSigned = this.flag('BERTH_TLS_SELF_SIGNED');
@@ -216,6 +230,10 @@ class Reader {
     const text = this.text(name, fallback);
     if (isIP(text) !== 0 && !['0.0.0.0', '::'].includes(text)) return text;
     return this.#bad(`${name} is "${text}", but must be one IP address of this host.`, fallback);
+  }
+
+  reject(problem: string): void {
+    this.#problems.push(problem);
   }
 
   finish(): void {

@@ -9,8 +9,8 @@ import { makeDataFolder, notePlannedStop, takePlannedStop } from './data-folder.
 import { type Catalog, defaultCatalog } from './domain/catalog.ts';
 import { AppError } from './domain/errors.ts';
 import { KeyedLock } from './domain/keyed-lock.ts';
+import { openConfiguredEngine } from './engine-options.ts';
 import type { Engine } from './engines/engine.ts';
-import { openEngine } from './engines/registry.ts';
 import { buildApp } from './http/app.ts';
 import type { Edge } from './http/edge.ts';
 import type { TlsIdentity } from './http/tls.ts';
@@ -31,6 +31,7 @@ import { KeyPlaceService } from './services/key-places.ts';
 import { KeyReader } from './services/key-reader.ts';
 import { KeyService } from './services/keys.ts';
 import { Monitor } from './services/monitor.ts';
+import { Placing } from './services/placing.ts';
 import { Scheduler } from './services/scheduler.ts';
 import { SnapshotListService } from './services/snapshot-list.ts';
 import { snapshotOperations } from './services/snapshot-operations.ts';
@@ -43,6 +44,8 @@ import { releaseLeases } from './store/operations.ts';
 import { takeFileLock } from './store/sqlite.ts';
 
 export { type Admin, openAdmin } from './admin.ts';
+export { checkEngine, type EngineReport, printGuard } from './admin-engine.ts';
+export { type ImageAdmin, openImages } from './admin-images.ts';
 export { readCatalogFile } from './catalog-loading.ts';
 
 export interface RunningService {
@@ -93,8 +96,9 @@ async function openService(config: Config, closers: AsyncDisposableStack): Promi
   closers.defer(lock.release);
   const store = await openStore(config.databaseUrl);
   closers.defer(store.close);
-  const engine = await openEngine(config.engine, engineOptions(config, log));
-  const keepRunning = config.sandboxOnExit === 'keep';
+  const engine = await openConfiguredEngine(config, log);
+  const onExit = config.engine === 'incus' ? config.incus.onExit : config.sandboxOnExit;
+  const keepRunning = onExit === 'keep';
   closers.defer(async () => {
     await engine.close({ keepRunning });
     if (!keepRunning) notePlannedStop(config.dataDir);
@@ -132,14 +136,16 @@ async function compose(parts: Parts, context: ServiceContext, log: Logger, edge:
   const keyReader = new KeyReader(context);
   const instanceKeyList = new InstanceKeyListService(context, keyLocks, keyReader);
   const keysInFlight = instanceKeys.inFlight;
-  const instances = new InstanceService({ context, catalog, sshPorts, poke, keysInFlight });
+  const placing = new Placing(context, config.overcommit);
+  const creation = { context, catalog, placing, sshPorts, poke, keysInFlight };
+  const instances = new InstanceService(creation);
   const snapshots = new SnapshotService({ context, catalog, poke });
   const health = new HealthService(context);
   const kinds = operationKinds(parts, context, (orgId) => snapshots.changed(orgId));
   const worker = new Worker({ ...context, kinds, owner: nodeName, onFinished: poke });
   const configuration = new InstanceConfiguration(context);
   const ownPorts = () => portsOf(config, app.server);
-  const changes = { context, catalog, configuration, sshPorts, ownPorts };
+  const changes = { context, catalog, placing, configuration, sshPorts, ownPorts };
   const instanceModify = new InstanceModifyService(changes);
   const monitor = new Monitor({ context, configuration, poke, keysInFlight });
   const keptAnswers = new KeptAnswerService(context, nodeName);
@@ -151,7 +157,7 @@ async function compose(parts: Parts, context: ServiceContext, log: Logger, edge:
   };
   const keyServices = { instanceKeys, instanceKeyList, ...books };
   const audit = new AuditService(context);
-  const catalogs = new CatalogService(context, catalog);
+  const catalogs = new CatalogService(context, catalog, placing);
   for (const notice of catalogs.notices()) log.warn({ notice }, 'catalog notice');
   const app = await buildApp({
     tokens,
@@ -181,23 +187,6 @@ const operationKinds = (
   ...instanceOperations(context, config.sshPorts, catalog),
   ...snapshotOperations(context, changed),
 ];
-
-function engineOptions(config: Config, log: Logger) {
-  return {
-    dataDir: config.dataDir,
-    listenAddress: config.sshAddress,
-    portsAddress: config.portsAddress,
-    allowUnconfinedShells: config.allowUnconfinedShells,
-    network: config.sandboxNetwork,
-    limits: config.sandboxLimits,
-    sandboxUser: config.sandboxUser,
-    log: (
-      level: 'info' | 'warn' | 'error',
-      message: string,
-      fields: Record<string, unknown> = {},
-    ) => log[level](fields, message),
-  };
-}
 
 /** `berth serve`: runs until SIGINT or SIGTERM. */
 export async function runService(env: Environment): Promise<void> {

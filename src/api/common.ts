@@ -4,7 +4,9 @@ import { type Static, type TSchema, Type } from 'typebox';
 export const ErrorBody = Type.Object(
   {
     code: Type.Integer({ description: 'The HTTP status, again.' }),
-    error: Type.String({ description: 'A stable machine word, such as not_found or conflict.' }),
+    error: Type.String({
+      description: 'A stable machine word, such as not_found, conflict or no_capacity.',
+    }),
     message: Type.String({
       description: 'One or two plain sentences that say what to do next. Its wording may change.',
     }),

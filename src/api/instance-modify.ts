@@ -77,7 +77,7 @@ const answers = {
   errors: {
     400: 'invalid_request: malformed JSON, a field of the wrong type, a size that the catalog does not have or a smaller disk, a port that cannot be one or is given twice, more than 32 ports, or ports where the host cannot publish any. The message names the field or port and what it may be.',
     404: noSuchInstance,
-    409: 'conflict: the instance is neither RUNNING nor STOPPED, a port is in use on the host, or a quota does not allow it. The message names the status, the port or the quota.',
+    409: 'conflict: the instance is neither RUNNING nor STOPPED, a port is in use on the host, or a quota does not allow it. The message names the status, the port or the quota. no_capacity: the host of the instance has no room for it; the message says what is short and how much is free.',
     ...engineErrors,
   },
 };

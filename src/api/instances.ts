@@ -188,7 +188,7 @@ export const createInstanceOperation = {
     readsBody: true,
     errors: {
       400: 'invalid_request: malformed JSON, a field missing, of the wrong type or out of bounds, an unknown template, a refused public key, or a disk smaller than the minimum of the snapshot. The message names the field and what it may be.',
-      409: 'conflict: the snapshot is not READY, or every SSH port is in use.',
+      409: 'conflict: the snapshot is not READY, a quota does not allow it, or every SSH port is in use. no_capacity: no host has room for it; the message says what is short and how much is free.',
     },
   }),
 };

@@ -1,10 +1,10 @@
 /** The server's side of the CLI: loaded only by `serve` and `admin`, so that client commands start fast. */
 
 import type { CatalogReading } from '../domain/catalog-file.ts';
-import type { Admin } from '../main.ts';
+import type { Admin, EngineReport, ImageAdmin } from '../main.ts';
 import { explainStart } from './start-failures.ts';
 
-export type { Admin };
+export type { Admin, ImageAdmin };
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -14,6 +14,10 @@ interface ServiceModule {
   /** What an operator does directly on the data, without a token. */
   openAdmin(env: Environment): Promise<Admin>;
   readCatalogFile(path: string): CatalogReading;
+  /** The images of the Incus engine, whether a service runs or not. */
+  openImages(env: Environment): ImageAdmin;
+  checkEngine(env: Environment): Promise<EngineReport>;
+  printGuard(env: Environment): Promise<string>;
 }
 
 export async function loadService(): Promise<ServiceModule> {
@@ -25,5 +29,8 @@ export async function loadService(): Promise<ServiceModule> {
     runService: (env) => service.runService(env).catch(explained(env)),
     openAdmin: (env) => service.openAdmin(env).catch(explained(env)),
     readCatalogFile: service.readCatalogFile,
+    openImages: service.openImages,
+    checkEngine: (env) => service.checkEngine(env).catch(explained(env)),
+    printGuard: (env) => service.printGuard(env).catch(explained(env)),
   };
 }

@@ -13,6 +13,7 @@ import {
   specKey,
   type Template,
 } from './catalog.ts';
+import { readDevices, readHosts } from './catalog-devices.ts';
 import { type Fields, type Place, type Problem, readYaml } from './yaml-places.ts';
 
 export const maxCatalogCharacters = 131_072;
@@ -93,12 +94,16 @@ class CatalogReader {
     const problemsBefore = this.#problems.length;
     const gpuCounts = distinctIntegers(fields.required('counts'), 'numbers of GPUs', counts, 1);
     const countsAreSound = this.#problems.length === problemsBefore;
+    const attach = fields.required('attach').text(63, word);
+    const hosts = readHosts(fields.optional('hosts'));
     const type = {
       name,
       displayName: fields.required('display_name').text(names),
       vramGb: fields.required('vram_gb').integer(gigabytes),
       counts: gpuCounts,
-      attach: fields.required('attach').text(63, word),
+      attach,
+      hosts,
+      devices: readDevices(fields.optional('devices'), { attach, hosts }),
     };
     this.#gpuTypes.push(type);
     const offers = fields.required('modes').fields(`a map of modes: ${modes.join(', ')}`);
@@ -123,6 +128,7 @@ class CatalogReader {
       displayName: fields.required('display_name').text(names),
       extendedDescription: fields.required('extended_description').text(longTexts),
       source: fields.required('source').text(63, word),
+      hosts: readHosts(fields.optional('hosts')),
       openPorts: distinctIntegers(fields.optional('open_ports'), 'ports', { min: 1, max: 65_535 }),
       startupCommands: texts(fields.optional('startup_commands')),
       startupMinutes: fields.optional('startup_minutes')?.integer({ min: 0, max: 1440 }) ?? 1,

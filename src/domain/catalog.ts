@@ -22,6 +22,18 @@ export interface GpuType {
   readonly counts: readonly number[];
   /** How the engine attaches it: `none`, or one of the words in its capabilities. */
   readonly attach: string;
+  /** The only hosts that it is to be had on; empty: any. */
+  readonly hosts: readonly string[];
+  /** The devices that count as one of it; empty: all that a host has for its way of attaching. */
+  readonly devices: readonly ListedDevice[];
+}
+
+export interface ListedDevice {
+  /** Undefined: the device with this address on every host that has one. */
+  readonly host?: string;
+  /** PCI address in lower case. */
+  readonly pci: string;
+  readonly migUuid?: string;
 }
 
 /** One way to place an instance: a type of GPU, how many, in which mode. */
@@ -54,6 +66,8 @@ export interface Template {
   readonly extendedDescription: string;
   /** What the engine starts the disk from: one of the templates in its capabilities. */
   readonly source: string;
+  /** The only hosts that it is to be had on; empty: any. */
+  readonly hosts: readonly string[];
   readonly openPorts: readonly number[];
   readonly startupCommands: readonly string[];
   readonly startupMinutes: number;
@@ -107,7 +121,10 @@ const defaultSpec = (mode: Mode): Spec => ({
 /** For a host without GPUs: the type `cpu`, of which one attaches nothing. */
 export const defaultCatalog: Catalog = {
   gpuTypes: [
-    { name: 'cpu', displayName: 'CPU only', vramGb: 0, counts: [1], attach: attachesNothing },
+    {
+      ...{ name: 'cpu', displayName: 'CPU only', vramGb: 0, counts: [1] },
+      ...{ attach: attachesNothing, hosts: [], devices: [] },
+    },
   ],
   specs: modes.map(defaultSpec),
   templates: [
@@ -116,6 +133,7 @@ export const defaultCatalog: Catalog = {
       displayName: 'Base',
       extendedDescription: 'The system of the host, with SSH and nothing else set up.',
       source: 'base',
+      hosts: [],
       openPorts: [],
       startupCommands: [],
       startupMinutes: 1,

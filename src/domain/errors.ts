@@ -5,6 +5,7 @@ export type ErrorKind =
   | 'forbidden'
   | 'not_found'
   | 'conflict'
+  | 'no_capacity'
   | 'idempotency_mismatch'
   | 'rate_limited'
   | 'internal'
@@ -36,5 +37,6 @@ export class AppError extends Error {
 export const invalidRequest = (message: string): AppError =>
   new AppError('invalid_request', message);
 export const conflict = (message: string): AppError => new AppError('conflict', message);
+export const noCapacity = (message: string): AppError => new AppError('no_capacity', message);
 export const notFound = (resource: string, reference: string): AppError =>
   new AppError('not_found', `${resource} "${reference}" was not found.`);

@@ -81,6 +81,8 @@ export interface InstanceFacts {
 export interface EngineInventory {
   readonly instances: ReadonlyMap<EngineRef, InstanceFacts>;
   readonly snapshots: ReadonlySet<EngineRef>;
+  /** Something could not be looked at, a host of many, say: what is not in here may be there all the same. */
+  readonly incomplete?: boolean;
 }
 
 export interface EngineHealth {

@@ -10,6 +10,7 @@ const statuses: Readonly<Record<ErrorKind, number>> = {
   forbidden: 403,
   not_found: 404,
   conflict: 409,
+  no_capacity: 409,
   idempotency_mismatch: 422,
   rate_limited: 429,
   internal: 500,

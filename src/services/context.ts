@@ -55,8 +55,8 @@ export async function requireInstance(
 export function requireState(action: InstanceAction, instance: InstanceRow): boolean {
   const verdict = judge(action, instance.status);
   if (verdict.kind !== 'refused') return verdict.kind === 'settled';
-  throw new AppError(
-    'conflict',
-    `Instance ${instance.identifier} is ${instance.status}. ${verdict.hint}`,
-  );
+  // What is UNKNOWN has a reason, which says more than any hint.
+  const reason = instance.status === 'UNKNOWN' ? instance.failure : null;
+  const hint = reason ?? verdict.hint;
+  throw new AppError('conflict', `Instance ${instance.identifier} is ${instance.status}. ${hint}`);
 }

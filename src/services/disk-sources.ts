@@ -11,6 +11,8 @@ export interface NamedSource {
   /** A template's key, or the name of the snapshot. */
   readonly name: string;
   readonly snapshot: SnapshotRow | undefined;
+  /** The only hosts that it may be placed on; empty: any. */
+  readonly hosts: readonly string[];
 }
 
 interface Wish {
@@ -28,7 +30,10 @@ export async function resolveSource(
 ): Promise<NamedSource> {
   const startable = catalog.templates.filter((one) => capabilities.templates.includes(one.source));
   const template = findTemplate(catalog, wish.template);
-  if (template) return { name: requireStartable(template, startable), snapshot: undefined };
+  if (template) {
+    const name = requireStartable(template, startable);
+    return { name, snapshot: undefined, hosts: template.hosts };
+  }
   const snapshot = await findSnapshotByName(tx, wish.orgId, wish.template);
   if (!snapshot) {
     throw invalidRequest(
@@ -45,7 +50,7 @@ export async function resolveSource(
       `The field "disk_size_gb" is ${wish.diskSizeGb}, but the snapshot "${snapshot.name}" needs at least ${snapshot.minimum_disk_size_gb}.`,
     );
   }
-  return { name: snapshot.name, snapshot };
+  return { name: snapshot.name, snapshot, hosts: [] };
 }
 
 function requireStartable(template: Template, startable: readonly Template[]): string {

@@ -3,6 +3,7 @@ import { samePorts } from '../domain/published-ports.ts';
 import { EngineError, type EngineInventory, type MachineSpec } from '../engines/engine.ts';
 import { listAllPorts } from '../store/instance-ports.ts';
 import { getInstance } from '../store/instances.ts';
+import { listInstancesWithLeftovers, releaseLeftovers } from '../store/placing.ts';
 import type { InstanceRow } from '../store/schema.ts';
 import type { ServiceContext } from './context.ts';
 import { withDeadline } from './engine-errors.ts';
@@ -57,13 +58,19 @@ export class InstanceConfiguration {
 
   /** Sets right what differs; never throws. */
   async look(instances: readonly InstanceRow[], inventory: EngineInventory): Promise<void> {
-    const { store, engine, log } = this.#context;
+    const { store, engine, log, now } = this.#context;
+    const leftovers = await listInstancesWithLeftovers(store.db, now());
     const wanted = engine.capabilities.publishesPorts ? await listAllPorts(store.db) : new Map();
     for (const { id, engine_ref } of instances) {
       const facts = inventory.instances.get(engine_ref);
-      if (facts?.state !== 'running') continue;
+      if (!facts || facts.state === 'unreachable') {
+        // Its host may come back as if newly started.
+        this.#configured.delete(id);
+        continue;
+      }
       const same = samePorts(facts.httpPorts ?? [], wanted.get(id) ?? []);
-      if (same && this.#configured.has(id)) continue;
+      const settled = facts.state === 'stopped' || (same && this.#configured.has(id));
+      if (settled && !leftovers.has(id)) continue;
       const work = () => withDeadline(this.#restore(id), engineDeadlineMs);
       await this.inTurn(id, work).catch((error: unknown) => {
         log.warn({ err: error, instance: id }, 'an instance could not be brought to its settings');
@@ -72,11 +79,11 @@ export class InstanceConfiguration {
   }
 
   async #restore(instanceId: string): Promise<void> {
-    const { store, engine } = this.#context;
+    const { store, engine, now } = this.#context;
     const instance = await getInstance(store.db, instanceId);
     // What is on its way somewhere is configured by its operation.
     if (!instance || !['RUNNING', 'STOPPED'].includes(instance.status)) return;
-    const machine = await loadMachine(store.db, instance);
+    const machine = await loadMachine(this.#context, instance);
     try {
       // All at once: an instance that is started at this very moment loses none of its ports by it.
       await engine.configure(machine);
@@ -86,6 +93,7 @@ export class InstanceConfiguration {
       if (!isPortProblem(error)) throw error;
       await this.#publishOneByOne(instanceId, machine);
     }
+    await releaseLeftovers(store.db, instance.org_id, instanceId, now());
   }
 
   /** A port that is taken is no reason to go without the others. */

@@ -5,7 +5,7 @@
  * Killed in between, nobody was told, the database says what it said before, and the engine is brought back to that
  * after the restart. What was committed is made true again there in the same way (instance-configuration.ts).
  */
-import { type Catalog, checkPlacement } from '../domain/catalog.ts';
+import { type Catalog, checkPlacement, type GpuType } from '../domain/catalog.ts';
 import { type AppError, conflict, invalidRequest } from '../domain/errors.ts';
 import { changePorts, samePorts } from '../domain/published-ports.ts';
 import type { Db } from '../store/database.ts';
@@ -17,6 +17,7 @@ import { type Actor, requireInstance, requireState, type ServiceContext } from '
 import { explainEngineError } from './engine-errors.ts';
 import type { InstanceConfiguration } from './instance-configuration.ts';
 import { machineOf } from './machine.ts';
+import type { Placing, Reservation } from './placing.ts';
 import type { PortRange } from './ports.ts';
 import { requireQuota } from './quotas.ts';
 
@@ -40,6 +41,7 @@ export interface ModifiedInstance {
 export interface InstanceModifyOptions {
   readonly context: ServiceContext;
   readonly catalog: Catalog;
+  readonly placing: Placing;
   readonly configuration: InstanceConfiguration;
   /** The range that instances' SSH ports are taken from: not to be published. */
   readonly sshPorts: PortRange;
@@ -55,6 +57,8 @@ interface Plan {
   readonly after: ModifiedInstance;
   /** Who asks for a port is told that it can be reached, so the engine has to say so each time. */
   readonly asksForPorts: boolean;
+  /** When the type or number of its GPUs changes: the type that it is to have. */
+  readonly gpuType: GpuType | undefined;
 }
 
 export class InstanceModifyService {
@@ -91,9 +95,16 @@ export class InstanceModifyService {
     const { configuration } = this.#options;
     try {
       return await configuration.inTurn(id, async () => {
-        const { before, after } = await this.#plan(actor, id, change);
         const asksForPorts = change.addPorts.length > 0;
-        return this.#carryOut({ actor, action, before, after, asksForPorts });
+        const plan = { actor, action, asksForPorts, ...(await this.#plan(actor, id, change)) };
+        const { placing } = this.#options;
+        const reservation = await placing.reserve(plan.before.row, plan.after.row, plan.gpuType);
+        try {
+          return await this.#carryOut(plan, reservation);
+        } catch (error) {
+          await placing.giveUp(plan.before.row, reservation);
+          throw error;
+        }
       });
     } catch (error) {
       throw explainEngineError(error);
@@ -104,22 +115,25 @@ export class InstanceModifyService {
     actor: Actor,
     id: string,
     change: InstanceChange,
-  ): Promise<{ before: ModifiedInstance; after: ModifiedInstance }> {
+  ): Promise<Pick<Plan, 'before' | 'after' | 'gpuType'>> {
     const { db } = this.#context.store;
     const row = await requireInstance(db, actor, id);
     const current = await listPorts(db, actor.orgId, id);
     const httpPorts = changePorts(current, { add: change.addPorts, remove: change.removePorts });
-    const changed = this.#resize(row, change);
+    const { changed, gpuType } = this.#resize(row, change);
     requireState('modify', row);
     await this.#requirePublishable(
       db,
       id,
       httpPorts.filter((port) => !current.includes(port)),
     );
-    return { before: { row, httpPorts: current }, after: { row: changed, httpPorts } };
+    return { before: { row, httpPorts: current }, after: { row: changed, httpPorts }, gpuType };
   }
 
-  #resize(row: InstanceRow, change: InstanceChange): InstanceRow {
+  #resize(
+    row: InstanceRow,
+    change: InstanceChange,
+  ): { changed: InstanceRow; gpuType: GpuType | undefined } {
     const wanted = {
       gpuType: change.gpuType ?? row.gpu_type,
       numGpus: change.numGpus ?? row.num_gpus,
@@ -142,10 +156,13 @@ export class InstanceModifyService {
       ephemeral_disk_gb: wanted.ephemeralDiskGb,
     };
     // What was placed under an older catalog may keep its shape.
-    if (sameSizes(row, changed)) return row;
+    if (sameSizes(row, changed)) return { changed: row, gpuType: undefined };
     const { catalog, context } = this.#options;
     const placement = checkPlacement(catalog, context.engine.capabilities, wanted);
-    return { ...changed, memory_gb: placement.memoryGb };
+    return {
+      changed: { ...changed, memory_gb: placement.memoryGb },
+      gpuType: sameGpus(row, changed) ? undefined : placement.gpuType,
+    };
   }
 
   async #requirePublishable(db: Db, id: string, ports: readonly number[]): Promise<void> {
@@ -164,19 +181,22 @@ export class InstanceModifyService {
     if (taken !== undefined) throw portTaken(taken);
   }
 
-  async #carryOut(plan: Plan): Promise<ModifiedInstance> {
+  async #carryOut(plan: Plan, reservation: Reservation): Promise<ModifiedInstance> {
     const { configuration } = this.#options;
-    const { store, crashPoint } = this.#context;
+    const { store, engine, crashPoint } = this.#context;
     const { before, after } = plan;
     const { id } = before.row;
     const isSame =
       !plan.asksForPorts &&
       before.row === after.row &&
       samePorts(before.httpPorts, after.httpPorts);
-    if (!isSame) await configuration.apply(id, machineOf(after.row, after.httpPorts));
+    const { gpus } = reservation;
+    const { hosts } = engine.capabilities;
+    const machine = machineOf(after.row, { httpPorts: after.httpPorts, gpus }, hosts);
+    if (!isSame) await configuration.apply(id, machine);
     crashPoint('modify:configured:after');
     try {
-      await store.transaction((tx) => this.#write(tx, plan));
+      await store.transaction((tx) => this.#write(tx, plan, reservation));
     } catch (error) {
       if (!isSame) await configuration.takeBack(id);
       throw error;
@@ -185,7 +205,8 @@ export class InstanceModifyService {
     return after;
   }
 
-  async #write(tx: Db, { actor, action, before, after }: Plan): Promise<void> {
+  async #write(tx: Db, plan: Plan, reservation: Reservation): Promise<void> {
+    const { actor, action, before, after } = plan;
     const { now } = this.#context;
     const { row } = after;
     await requireQuota(tx, actor.orgId, {
@@ -194,6 +215,7 @@ export class InstanceModifyService {
     });
     if (!(await changeInstance(tx, actor.orgId, before.row, sizesOf(row))))
       throw conflict('The instance changed at the same moment. Look at its status and try again.');
+    await this.#options.placing.settle(tx, row, reservation);
     const added = after.httpPorts.filter((port) => !before.httpPorts.includes(port));
     const removed = before.httpPorts.filter((port) => !after.httpPorts.includes(port));
     await deletePorts(tx, actor.orgId, row.id, removed);
@@ -217,6 +239,9 @@ const sizesOf = (row: InstanceRow) => ({
   disk_size_gb: row.disk_size_gb,
   ephemeral_disk_gb: row.ephemeral_disk_gb,
 });
+
+const sameGpus = (one: InstanceRow, other: InstanceRow): boolean =>
+  one.gpu_type.toLowerCase() === other.gpu_type.toLowerCase() && one.num_gpus === other.num_gpus;
 
 const sameSizes = (one: InstanceRow, other: InstanceRow): boolean =>
   JSON.stringify(sizesOf(one)) === JSON.stringify(sizesOf(other));

@@ -79,7 +79,7 @@ class InstanceSteps {
       const instance = await this.#instance(operation);
       const { engine, store } = this.#context;
       await engine.create(
-        await loadMachine(store.db, instance),
+        await loadMachine(this.#context, instance),
         await engineSource(store.db, instance, this.#catalog),
         await this.#keys(instance),
       );
@@ -136,7 +136,7 @@ class InstanceSteps {
     const { engine, store } = this.#context;
     const instance = await this.#instance(operation);
     try {
-      return await engine.start(await loadMachine(store.db, instance));
+      return await engine.start(await loadMachine(this.#context, instance));
     } catch (error) {
       const taken = error instanceof EngineError && error.kind === 'port_taken';
       const loyal = operation.kind === 'instance.start' && operation.attempts < loyaltyToPort;

@@ -21,6 +21,7 @@ import { type Actor, requireInstance, requireState, type ServiceContext } from '
 import { type NamedSource, resolveSource } from './disk-sources.ts';
 import type { OnConfirm } from './kept-answers.ts';
 import { enqueue, type OperationName, operationDeadlines } from './operations.ts';
+import type { Placing } from './placing.ts';
 import { choosePort, type PortRange } from './ports.ts';
 import { growthOfInstance, requireQuota } from './quotas.ts';
 
@@ -58,6 +59,7 @@ export interface InstanceView {
 export interface InstanceServiceOptions {
   readonly context: ServiceContext;
   readonly catalog: Catalog;
+  readonly placing: Placing;
   readonly sshPorts: PortRange;
   /** Tells the worker that there is something to do. */
   readonly poke: () => void;
@@ -81,9 +83,9 @@ export class InstanceService {
     input: NewInstance,
     onConfirm?: OnConfirm<ConfirmedInstance>,
   ): Promise<CreatedInstance> {
-    const { catalog } = this.#options;
+    const { catalog, placing } = this.#options;
     const { capabilities } = this.#context.engine;
-    const { memoryGb } = checkPlacement(catalog, capabilities, input);
+    const { memoryGb, gpuType } = checkPlacement(catalog, capabilities, input);
     const generated =
       input.publicKey === undefined ? generateKeyPair('berth-generated') : undefined;
     const key = generated?.publicKey ?? parsePublicKey(input.publicKey ?? '');
@@ -93,11 +95,17 @@ export class InstanceService {
     this.#options.keysInFlight.add(keyId);
     try {
       const made = await this.#context.store.transaction(async (tx) => {
-        const wish = { orgId: actor.orgId, ...input };
-        const source = await resolveSource(tx, wish, catalog, capabilities);
-        await requireQuota(tx, actor.orgId, growthOfInstance(input));
-        const instance = await this.#newRow(tx, actor, input, { source, memoryGb });
+        const wanted = { orgId: actor.orgId, ...input };
+        const source = await resolveSource(tx, wanted, catalog, capabilities);
+        const size = growthOfInstance(input);
+        await requireQuota(tx, actor.orgId, size);
+        const { numGpus } = input;
+        const wish = { amounts: { ...size, memoryGb }, gpuType, numGpus, hosts: source.hosts };
+        const place = await placing.place(tx, wish);
+        const host = place?.host ?? null;
+        const instance = await this.#newRow(tx, actor, input, { source, memoryGb, host });
         await insertInstance(tx, instance);
+        await placing.claim(tx, instance, place?.gpus ?? []);
         const recorded = {
           id: keyId,
           org_id: actor.orgId,
@@ -131,7 +139,7 @@ export class InstanceService {
     tx: Db,
     actor: Actor,
     input: NewInstance,
-    resolved: { source: NamedSource; memoryGb: number },
+    resolved: { source: NamedSource; memoryGb: number; host: string | null },
   ): Promise<InstanceRow> {
     const now = this.#context.now();
     const id = newId();
@@ -160,6 +168,8 @@ export class InstanceService {
       created_at: now,
       status_since: now,
       deleted_at: null,
+      host: resolved.host,
+      status_before: null,
     };
   }
 
@@ -214,7 +224,13 @@ export class InstanceService {
         return `Instance ${instance.identifier} is ${instance.status} already.`;
       await this.#enqueue(tx, actor, instance.id, `instance.${action}`);
       const deletion = action === 'delete' ? { deleted_at: now() } : {};
-      const change = { status, status_since: now(), failure: null, ...deletion };
+      const change = {
+        status,
+        status_since: now(),
+        failure: null,
+        status_before: null,
+        ...deletion,
+      };
       if (!(await moveInstance(tx, instance.id, instance.status, change))) throw changedMeanwhile();
       return `Instance ${instance.identifier} is being ${participles[action]}.`;
     });

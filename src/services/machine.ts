@@ -1,10 +1,21 @@
-import type { MachineSpec } from '../engines/engine.ts';
-import type { Db } from '../store/database.ts';
+import type { GpuDevice, HostCapacity, MachineSpec } from '../engines/engine.ts';
 import { listPorts } from '../store/instance-ports.ts';
-import type { InstanceRow } from '../store/schema.ts';
+import { listGpus } from '../store/placing.ts';
+import type { GpuAllocationRow, InstanceRow } from '../store/schema.ts';
+import type { ServiceContext } from './context.ts';
 
-/** An instance as the engine is to make it. */
-export function machineOf(instance: InstanceRow, httpPorts: readonly number[]): MachineSpec {
+/** What an instance has besides its sizes. */
+export interface Attachments {
+  readonly httpPorts: readonly number[];
+  readonly gpus: readonly GpuDevice[];
+}
+
+/** An instance as the engine is to make it; `hosts` are those that the engine has. */
+export function machineOf(
+  instance: InstanceRow,
+  { httpPorts, gpus }: Attachments,
+  hosts: readonly Pick<HostCapacity, 'name'>[],
+): MachineSpec {
   return {
     ref: instance.engine_ref,
     hostname: instance.name,
@@ -14,12 +25,24 @@ export function machineOf(instance: InstanceRow, httpPorts: readonly number[]): 
     sshPort: instance.ssh_port,
     httpPorts,
     orgId: instance.org_id,
-    host: undefined,
-    gpus: [],
+    host: hosts.length > 1 ? (instance.host ?? undefined) : undefined,
+    gpus,
   };
 }
 
-/** The same with its published ports as the database has them now. */
-export async function loadMachine(db: Db, instance: InstanceRow): Promise<MachineSpec> {
-  return machineOf(instance, await listPorts(db, instance.org_id, instance.id));
+export const gpuOf = ({ attach, pci, mig_uuid }: GpuAllocationRow): GpuDevice => ({
+  attach,
+  pci,
+  ...(mig_uuid !== '' && { migUuid: mig_uuid }),
+});
+
+/** The same with its published ports and GPUs as the database has them now. */
+export async function loadMachine(
+  { store, engine }: Pick<ServiceContext, 'store' | 'engine'>,
+  instance: InstanceRow,
+): Promise<MachineSpec> {
+  const { db } = store;
+  const httpPorts = await listPorts(db, instance.org_id, instance.id);
+  const gpus = (await listGpus(db, instance.org_id, instance.id)).map(gpuOf);
+  return machineOf(instance, { httpPorts, gpus }, engine.capabilities.hosts);
 }

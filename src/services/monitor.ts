@@ -1,10 +1,23 @@
-import type { EngineInventory } from '../engines/engine.ts';
+import type { InstanceStatus } from '../domain/lifecycle.ts';
+import type { EngineInventory, InstanceFacts } from '../engines/engine.ts';
 import { deleteKey, isPending, listPendingKeys } from '../store/instance-keys.ts';
-import { getInstance, listSteadyInstances, moveInstance } from '../store/instances.ts';
+import {
+  getInstance,
+  listSteadyInstances,
+  moveInstance,
+  updateInstance,
+} from '../store/instances.ts';
 import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
 import type { ServiceContext } from './context.ts';
+import { withDeadline } from './engine-errors.ts';
 import type { InstanceConfiguration } from './instance-configuration.ts';
 import { enqueue, type OperationName, operationDeadlines } from './operations.ts';
+import { StrayReporter } from './strays.ts';
+
+const vanished =
+  'The disk of this instance is gone from the engine. Delete the instance, or restore a snapshot.';
+const unreachable =
+  'The host of this instance does not answer. The instance comes back when its host does.';
 
 export interface MonitorOptions {
   readonly context: ServiceContext;
@@ -12,24 +25,34 @@ export interface MonitorOptions {
   readonly poke: () => void;
   /** Keys that a request is still working on. */
   readonly keysInFlight: ReadonlySet<string>;
+  /** An engine that hangs must not keep the monitor from its next look. */
+  readonly engineDeadlineMs?: number;
 }
+
+const defaultDeadlineMs = 10_000;
 
 /**
  * Compares what the database says with what the engine holds, and sets right what differs: a dead instance is
  * started again, one that should be stopped is stopped, published ports and sizes are set, and a generated key whose
- * answer never left is taken back.
+ * answer never left is taken back. An instance that the engine lost sight of is UNKNOWN until it has it again.
  * What the database does not know is reported, never deleted.
  */
 export class Monitor {
   readonly #options: MonitorOptions;
   readonly #context: ServiceContext;
+  readonly #strays: StrayReporter;
+  readonly #deadlineMs: number;
   readonly #reported = new Set<string>();
+  /** The slow part of a look, while it is under way: the next look begins no second one. */
+  #slowPart: Promise<void> | undefined;
   /** The service itself ended the instances when it was stopped: nothing to worry about. */
   #expectsStopped = false;
 
   constructor(options: MonitorOptions) {
     this.#options = options;
     this.#context = options.context;
+    this.#strays = new StrayReporter(options.context);
+    this.#deadlineMs = options.engineDeadlineMs ?? defaultDeadlineMs;
   }
 
   /** One look; never throws. `states`: published ports are left for later, when the service has its own port. */
@@ -40,24 +63,62 @@ export class Monitor {
     this.#expectsStopped = afterPlannedStop;
     try {
       const before = await listSteadyInstances(this.#context.store.db);
-      const inventory = await this.#context.engine.inventory();
+      const inventory = await withDeadline(this.#context.engine.inventory(), this.#deadlineMs);
       for (const instance of before) await this.#compare(instance, inventory);
-      if (scope === 'all') await this.#options.configuration.look(before, inventory);
-      await this.#sweepKeys();
+      await this.#strays.look(inventory);
+      // What takes longer goes on beside the next looks.
+      if (this.#slowPart) return;
+      this.#slowPart = this.#lookSlowly(scope, before, inventory);
+      await withDeadline(this.#slowPart, this.#deadlineMs);
     } catch (error) {
       this.#context.log.warn({ err: error }, 'the engine could not be looked at');
     }
   }
 
+  async #lookSlowly(
+    scope: 'all' | 'states',
+    instances: readonly InstanceRow[],
+    inventory: EngineInventory,
+  ): Promise<void> {
+    try {
+      if (scope === 'all') await this.#options.configuration.look(instances, inventory);
+      await this.#sweepKeys();
+    } finally {
+      this.#slowPart = undefined;
+    }
+  }
+
+  /** What cannot be set right now is tried again at the next look, and keeps nobody else from it. */
   async #compare(instance: InstanceRow, inventory: EngineInventory): Promise<void> {
     const facts = inventory.instances.get(instance.engine_ref);
-    if (!facts) return this.#vanished(instance);
-    if (facts.state === 'stopped' && instance.status === 'RUNNING') {
+    try {
+      if (!facts) {
+        if (!inventory.incomplete) await this.#lost(instance, vanished);
+      } else if (facts.state === 'unreachable') await this.#lost(instance, unreachable);
+      else await this.#compareFacts(await this.#settleHost(instance, facts), facts);
+    } catch (error) {
+      const fields = { err: error, instance: instance.id };
+      this.#context.log.warn(fields, 'an instance could not be set right');
+    }
+  }
+
+  async #compareFacts(instance: InstanceRow, facts: InstanceFacts): Promise<void> {
+    const wanted = instance.status_before ?? instance.status;
+    if (facts.state === 'stopped' && wanted === 'RUNNING')
       return this.#repair(instance, 'instance.start', 'STARTING');
-    }
-    if (facts.state === 'running' && instance.status === 'STOPPED') {
+    if (facts.state === 'running' && wanted === 'STOPPED')
       return this.#repair(instance, 'instance.stop', 'STOPPING');
-    }
+    if (instance.status !== 'UNKNOWN') return;
+    if (wanted === 'RUNNING' && !facts.endpoint)
+      return this.#repair(instance, 'instance.start', 'STARTING');
+    return this.#found(instance, wanted, facts);
+  }
+
+  /** The operator may move an instance to another host. */
+  async #settleHost(instance: InstanceRow, { host }: InstanceFacts): Promise<InstanceRow> {
+    if (host === undefined || host === instance.host) return instance;
+    await updateInstance(this.#context.store.db, instance.id, { host });
+    return { ...instance, host };
   }
 
   async #repair(
@@ -67,7 +128,7 @@ export class Monitor {
   ): Promise<void> {
     const { store, now, log } = this.#context;
     await store.transaction(async (tx) => {
-      const change = { status, status_since: now() };
+      const change = { status, status_since: now(), failure: null, status_before: null };
       if (!(await moveInstance(tx, instance.id, instance.status, change))) return;
       const ids = {
         orgId: instance.org_id,
@@ -84,20 +145,30 @@ export class Monitor {
     this.#options.poke();
   }
 
-  async #vanished(instance: InstanceRow): Promise<void> {
+  async #lost(instance: InstanceRow, failure: string): Promise<void> {
+    if (instance.failure === failure && instance.status === 'UNKNOWN') return;
     const { store, now, log } = this.#context;
-    const failure =
-      'The disk of this instance is gone from the engine. Delete the instance, or restore a snapshot.';
     const change = {
       status: 'UNKNOWN' as const,
+      status_before: instance.status_before ?? instance.status,
       failure,
       ip: null,
       port: null,
       status_since: now(),
     };
-    if (await moveInstance(store.db, instance.id, instance.status, change)) {
-      log.error({ instance: instance.id }, 'an instance vanished from the engine');
-    }
+    if (!(await moveInstance(store.db, instance.id, instance.status, change))) return;
+    const fields = { instance: instance.id, host: instance.host };
+    if (failure === vanished) log.error(fields, 'an instance vanished from the engine');
+    else log.error(fields, 'the host of an instance does not answer');
+  }
+
+  /** As it was before the engine lost sight of it. */
+  async #found(instance: InstanceRow, status: InstanceStatus, facts: InstanceFacts): Promise<void> {
+    const { store, now, log } = this.#context;
+    const { ip = null, port = null } = facts.endpoint ?? {};
+    const change = { status, status_before: null, failure: null, ip, port, status_since: now() };
+    if (await moveInstance(store.db, instance.id, 'UNKNOWN', change))
+      log.info({ instance: instance.id, status }, 'the engine has an instance again');
   }
 
   /** Generated keys that nobody is working on any more, and whose private half nobody has. */
@@ -129,11 +200,10 @@ export class Monitor {
       !['RUNNING', 'STOPPED', 'UNKNOWN'].includes(instance.status)
     )
       return false;
-    if (instance.status === 'UNKNOWN') return true;
-    await this.#context.engine.removeKey(instance.engine_ref, {
-      kind: 'key',
-      publicKey: key.public_key,
-    });
+    if (instance.status === 'UNKNOWN') return instance.status_before === null;
+    const match = { kind: 'key', publicKey: key.public_key } as const;
+    const removal = this.#context.engine.removeKey(instance.engine_ref, match);
+    await withDeadline(removal, this.#deadlineMs);
     const { id, fingerprint } = key;
     this.#context.log.info(
       { key: id, fingerprint },

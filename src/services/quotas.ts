@@ -15,7 +15,7 @@ export const growthOfInstance = (size: {
   readonly cpuCores: number;
   readonly diskSizeGb: number;
   readonly ephemeralDiskGb: number;
-}): Growth => ({
+}): Growth & { readonly cpuCores: number; readonly diskGb: number } => ({
   instances: 1,
   cpuCores: size.cpuCores,
   diskGb: size.diskSizeGb + size.ephemeralDiskGb,

@@ -5,6 +5,7 @@ import { type Migration, Migrator } from 'kysely/migration';
 import { explainStoreError, isStorageFull } from './errors.ts';
 import { createTables } from './migrations/0001-create-tables.ts';
 import { wholeContract } from './migrations/0002-whole-contract.ts';
+import { placing } from './migrations/0003-placing.ts';
 import { openReserve } from './reserve.ts';
 import type { Schema } from './schema.ts';
 import { openSqliteDialect, takeFileLock } from './sqlite.ts';
@@ -27,6 +28,7 @@ export interface Store {
 const migrations: Readonly<Record<string, Migration>> = {
   '0001-create-tables': createTables,
   '0002-whole-contract': wholeContract,
+  '0003-placing': placing,
 };
 
 const migrationWaitMs = 15_000;

@@ -41,14 +41,27 @@ export function getInstance(db: Db, id: string): Promise<InstanceRow | undefined
   return db.selectFrom('instances').selectAll().where('id', '=', id).executeTakeFirst();
 }
 
-/** Every instance that should be in a steady state, whoever owns it: for the monitor. */
+/** Every instance that should be in a steady state, and every one that the monitor lost sight of: for the monitor. */
 export function listSteadyInstances(db: Db): Promise<InstanceRow[]> {
   return db
     .selectFrom('instances')
     .selectAll()
-    .where('status', 'in', ['RUNNING', 'STOPPED'])
+    .where((eb) =>
+      eb.or([
+        eb('status', 'in', ['RUNNING', 'STOPPED']),
+        eb.and([eb('status', '=', 'UNKNOWN'), eb('status_before', 'is not', null)]),
+      ]),
+    )
     .where('deleted_at', 'is', null)
     .execute();
+}
+
+/** Which of these names of the engine are ours; deleted instances that are not gone yet included. */
+export async function filterInstanceRefs(db: Db, refs: readonly string[]): Promise<string[]> {
+  if (refs.length === 0) return [];
+  const query = db.selectFrom('instances').select('engine_ref');
+  const rows = await query.where('engine_ref', 'in', [...refs]).execute();
+  return rows.map((row) => row.engine_ref);
 }
 
 export async function listPortsInUse(db: Db): Promise<Set<number>> {

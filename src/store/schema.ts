@@ -16,6 +16,9 @@ export interface Schema {
   instance_ports: InstancePortTable;
   keys: KeyTable;
   kept_answers: KeptAnswerTable;
+  gpu_allocations: GpuAllocationTable;
+  growth_reservations: GrowthReservationTable;
+  placing_lock: PlacingLockTable;
 }
 
 export interface OrganizationTable {
@@ -80,6 +83,10 @@ export interface InstanceTable {
   status_since: number;
   /** Set when its deletion was accepted; the row goes once the engine holds nothing of it. */
   deleted_at: number | null;
+  /** The host it was placed on; null where nobody accounts for hosts. */
+  host: string | null;
+  /** What it was when the engine lost sight of it, and will be again when the engine has it again. */
+  status_before: InstanceStatus | null;
 }
 
 export interface InstanceKeyTable {
@@ -194,6 +201,33 @@ export interface KeptAnswerTable {
   expires_at: number;
 }
 
+/** A GPU of a host, or a part of one. */
+export interface GpuAllocationTable {
+  host: string;
+  pci: string;
+  /** Empty: the whole card. */
+  mig_uuid: string;
+  attach: string;
+  org_id: string;
+  instance_id: string;
+  /** A change that is under way wants it; null: the instance has it. */
+  reserved_until: number | null;
+}
+
+/** What a change that is under way adds to an instance; it counts until then. */
+export interface GrowthReservationTable {
+  instance_id: string;
+  org_id: string;
+  cpu_cores: number;
+  memory_gb: number;
+  disk_gb: number;
+  reserved_until: number;
+}
+
+export interface PlacingLockTable {
+  id: number;
+}
+
 export type InstanceRow = Selectable<InstanceTable>;
 export type InstanceKeyRow = Selectable<InstanceKeyTable>;
 export type SnapshotRow = Selectable<SnapshotTable>;
@@ -204,4 +238,6 @@ export type AuditRow = Selectable<AuditTable>;
 export type QuotaRow = Selectable<QuotaTable>;
 export type InstancePortRow = Selectable<InstancePortTable>;
 export type KeyRow = Selectable<KeyTable>;
+export type GpuAllocationRow = Selectable<GpuAllocationTable>;
+export type GrowthReservationRow = Selectable<GrowthReservationTable>;
 export type KeptAnswerRow = Selectable<KeptAnswerTable>;

@@ -145,6 +145,14 @@ export function getSnapshot(db: Db, id: string): Promise<SnapshotRow | undefined
   return db.selectFrom('snapshots').selectAll().where('id', '=', id).executeTakeFirst();
 }
 
+/** Which of these names of the engine are ours; deleted snapshots that are not gone yet included. */
+export async function filterSnapshotRefs(db: Db, refs: readonly string[]): Promise<string[]> {
+  if (refs.length === 0) return [];
+  const query = db.selectFrom('snapshots').select('engine_ref');
+  const rows = await query.where('engine_ref', 'in', [...refs]).execute();
+  return rows.map((row) => row.engine_ref);
+}
+
 export async function updateSnapshot(
   db: Db,
   id: string,

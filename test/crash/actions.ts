@@ -4,7 +4,6 @@ import assert from 'node:assert/strict';
 import { type Api, SMALL_INSTANCE } from '../support/client.ts';
 import type { House, Machine } from '../support/house.ts';
 import { makeKeyPair } from '../support/keys.ts';
-import { isFree } from '../support/ports.ts';
 
 export interface Action {
   readonly kind: string;
@@ -68,7 +67,7 @@ async function modifyProblem(house: House, main: Machine): Promise<string | unde
   const whole = cpuCores === '3' && httpPorts.join() === String(portOf(house));
   const none = cpuCores === '1' && httpPorts.length === 0;
   if (!whole && !none) return `a half change: ${cpuCores} cores, ports ${httpPorts}`;
-  const open = !(await isFree(portOf(house)));
+  const open = await house.service.view.isPublished(portOf(house));
   return open === whole ? undefined : `the port is ${open ? 'open' : 'closed'}, not as it says`;
 }
 

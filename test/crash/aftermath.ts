@@ -1,15 +1,13 @@
 /** What has to be true after the service was killed and started again. */
 
 import assert from 'node:assert/strict';
-import { existsSync, readdirSync } from 'node:fs';
-import { join } from 'node:path';
 import type { Api } from '../support/client.ts';
 import type { Instance, Snapshot } from '../support/contract.ts';
+import type { EngineView } from '../support/engine-view.ts';
 import type { House, Machine } from '../support/house.ts';
 import { loginTo } from '../support/house.ts';
 import { keyFileLines } from '../support/key-file.ts';
 import { sameKeyPart } from '../support/keys.ts';
-import { livingSandboxes } from '../support/processes.ts';
 import { filesBelow, privateKeysIn } from '../support/secrets.ts';
 import { loginProblem } from '../support/ssh.ts';
 import { eventuallyPasses, pooled } from '../support/waiting.ts';
@@ -23,10 +21,6 @@ export interface Settled {
   readonly snapshots: readonly Snapshot[];
 }
 
-function names(folder: string): string[] {
-  return existsSync(folder) ? readdirSync(folder).sort() : [];
-}
-
 function assertSettled(state: Settled): void {
   for (const one of state.instances) {
     assert.ok(SETTLED.includes(one.status), `instance ${one.id} is ${one.status}`);
@@ -37,29 +31,36 @@ function assertSettled(state: Settled): void {
   }
 }
 
-/** The engine holds what the API lists, and nothing else. Failed things may have a folder or not. */
-function assertNothingLeftOver(dataFolder: string, state: Settled): void {
+/** The engine holds what the API lists, and nothing else. Of failed things it may hold something or not. */
+async function assertNothingLeftOver(view: EngineView, state: Settled): Promise<void> {
+  const held = await view.held();
   const sound = state.instances.filter((one) => one.status !== 'UNKNOWN').map((one) => one.uuid);
   const failed = state.instances.filter((one) => one.status === 'UNKNOWN').map((one) => one.uuid);
-  const folders = names(join(dataFolder, 'sandbox', 'instances'));
-  assert.deepEqual(
-    folders.filter((name) => !failed.includes(name)),
-    sound.sort(),
-    'folders of instances',
-  );
+  const instances = held.instances.filter((name) => !failed.includes(name));
+  assert.deepEqual(instances, sound.sort(), 'instances');
   const ready = state.snapshots.filter((one) => one.status === 'READY').map((one) => one.id);
-  assert.deepEqual(names(join(dataFolder, 'sandbox', 'snapshots')), ready.sort(), 'snapshots');
-  assert.deepEqual(names(join(dataFolder, 'sandbox', 'work')), [], 'folders half made');
+  assert.deepEqual(held.snapshots, ready.sort(), 'snapshots');
+  assert.deepEqual(held.halfMade, [], 'things half made');
 }
 
-/** One sandbox for each running instance, none for any other. */
-function assertProcesses(dataFolder: string, state: Settled): void {
-  const living = livingSandboxes(dataFolder);
+/** Each running instance runs once, and no other. */
+async function assertRunning(view: EngineView, state: Settled): Promise<void> {
+  const living = await view.running();
   const running = state.instances.filter((one) => one.status === 'RUNNING');
-  assert.deepEqual([...living.keys()].sort(), running.map((one) => one.uuid).sort(), 'sandboxes');
-  for (const [uuid, namespaces] of living) {
-    assert.equal(namespaces.size, 1, `instance ${uuid} runs ${namespaces.size} times`);
-  }
+  assert.deepEqual([...living.keys()].sort(), running.map((one) => one.uuid).sort(), 'what runs');
+  for (const [uuid, count] of living) assert.equal(count, 1, `${uuid} runs ${count} times`);
+}
+
+/** A port leads to the running instance that says so, and no other does. Of failed things one may be left or not. */
+async function assertPublished(view: EngineView, state: Settled): Promise<void> {
+  const found = await view.published();
+  if (found === undefined) return;
+  const said = state.instances
+    .filter((one) => one.status === 'RUNNING')
+    .map((one) => [one.uuid, [one.port, ...one.httpPorts].map(Number).sort()] as const);
+  const failed = state.instances.filter((one) => one.status === 'UNKNOWN').map((one) => one.uuid);
+  const ours = [...found].filter(([uuid]) => !failed.includes(uuid));
+  assert.deepEqual(new Map(ours.sort()), new Map(said.toSorted()), 'published ports');
 }
 
 async function look(api: Api): Promise<Settled> {
@@ -68,13 +69,14 @@ async function look(api: Api): Promise<Settled> {
 
 /** Waits until everything is in order; the last thing that was not is the error. */
 export async function settled(house: House): Promise<Settled> {
-  const { dataFolder } = house.service;
+  const { view } = house.service;
   let state: Settled = { instances: [], snapshots: [] };
   await eventuallyPasses(SETTLE_MS, async () => {
     state = await look(house.api);
     assertSettled(state);
-    assertNothingLeftOver(dataFolder, state);
-    if (house.skipLogins === false) assertProcesses(dataFolder, state);
+    await assertNothingLeftOver(view, state);
+    await assertPublished(view, state);
+    if (house.skipLogins === false) await assertRunning(view, state);
   });
   return state;
 }

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
+import { engineUnderTest } from '../support/incus.ts';
 import { ACTIONS } from './actions.ts';
 import { Lane } from './lane.ts';
 
@@ -17,9 +18,14 @@ const listAsked = { BERTH_TEST_LIST_CRASH_POINTS: '1' };
 const listed = (await first?.house.service.command(['serve'], listAsked)) ?? '';
 const points = listed.split('\n').filter((line) => line !== '');
 const kindOf = (point: string): string => point.split(':')[0] ?? '';
-const deaths = points.flatMap((point) =>
-  ACTIONS.filter((action) => action.kind === kindOf(point)).map((action) => ({ point, action })),
-);
+/** Where guests boot, each of what can lead to a point takes its turn, and what the database does alone is left out. */
+const isSparing = engineUnderTest === 'incus';
+const dying = points.filter((point) => !isSparing || !/:outcome:/.test(point));
+const deaths = dying.flatMap((point, index) => {
+  const actions = ACTIONS.filter((action) => action.kind === kindOf(point));
+  const some = isSparing ? actions.filter((_, turn) => turn === index % actions.length) : actions;
+  return some.map((action) => ({ point, action }));
+});
 
 test('the service lists its crash points, and this suite knows every kind', () => {
   assert.ok(points.length >= 20, listed);

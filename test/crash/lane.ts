@@ -3,7 +3,6 @@
 import assert from 'node:assert/strict';
 import { type House, type Machine, openHouse } from '../support/house.ts';
 import { keyFileLines } from '../support/key-file.ts';
-import { isFree } from '../support/ports.ts';
 import { sleep } from '../support/waiting.ts';
 import type { Action } from './actions.ts';
 import { assertKeysKept, assertNoPrivateKeys, settled } from './aftermath.ts';
@@ -105,7 +104,7 @@ export class Lane {
     await api.gone(this.main.uuid);
     assert.deepEqual(await settled(this.house), { instances: [], snapshots: [] });
     for (let port = service.sshPorts.from; port <= service.sshPorts.to; port += 1) {
-      assert.ok(await isFree(port), `port ${port} is free`);
+      assert.equal(await service.view.isPublished(port), false, `port ${port} is free`);
     }
   }
 }

@@ -4,9 +4,9 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { SMALL_INSTANCE } from '../support/client.ts';
 import { openHouse, WAY_UP } from '../support/house.ts';
+import { engineUnderTest } from '../support/incus.ts';
 import { linesWith } from '../support/key-file.ts';
 import { makeKeyPair, publicHalf, saveKey } from '../support/keys.ts';
-import { endSandboxes, livingSandboxes, sandboxProcesses } from '../support/processes.ts';
 import { loginProblem, OpenSession, sshWell } from '../support/ssh.ts';
 import { eventuallyPasses, sleep } from '../support/waiting.ts';
 
@@ -34,7 +34,7 @@ for (const signal of ['SIGTERM', 'SIGINT', 'SIGKILL'] as const) {
       (tokens as { name: string }[]).map((token) => token.name),
     );
     if (skip !== false) return;
-    assert.equal(livingSandboxes(service.dataFolder).size, 1, 'adopted, not doubled');
+    assert.deepEqual([...(await service.view.running())], [[main.uuid, 1]], 'adopted, not doubled');
     assert.equal(await loginProblem({ ...main.login, keyFile }), undefined);
     assert.equal(await loginProblem(main.login), undefined);
     assert.equal((await linesWith(main.login, await publicHalf(keyFile))).length, 1);
@@ -58,14 +58,13 @@ test('instances answer ssh while the service is down', { skip }, async () => {
   await service.start();
 });
 
-test('with BERTH_SANDBOX_ON_EXIT=stop a stop ends every sandbox; a start mends it', {
-  skip,
-}, async () => {
+const onExit = `BERTH_${engineUnderTest.toUpperCase()}_ON_EXIT`;
+test(`with ${onExit}=stop a stop ends every instance; a start mends it`, { skip }, async () => {
   await service.stop();
-  await service.start({ BERTH_SANDBOX_ON_EXIT: 'stop' });
+  await service.start({ [onExit]: 'stop' });
   await api.reach(main.id, 'RUNNING', ['STARTING', 'STOPPED']);
   await service.stop();
-  assert.deepEqual(sandboxProcesses(service.dataFolder), []);
+  assert.ok(await service.view.isAtRest());
   await service.start();
   await api.reach(main.id, 'RUNNING', ['STARTING', 'STOPPED']);
   const log = await service.logTail();
@@ -74,15 +73,15 @@ test('with BERTH_SANDBOX_ON_EXIT=stop a stop ends every sandbox; a start mends i
   assert.equal(await loginProblem(main.login), undefined);
 });
 
-test('a sandbox whose processes all died is noticed and restarted', { skip }, async () => {
-  endSandboxes(service.dataFolder);
+test('an instance that died is noticed and restarted', { skip }, async () => {
+  await service.view.kill();
   await sleep(100);
   await eventuallyPasses(20_000, async () => {
     assert.equal(await loginProblem(main.login), undefined);
   });
   // sshd answers a moment before the service has seen it.
   await api.reach(main.id, 'RUNNING', ['STARTING']);
-  assert.equal(livingSandboxes(service.dataFolder).get(main.uuid)?.size ?? 1, 1);
+  assert.deepEqual([...(await service.view.running())], [[main.uuid, 1]]);
 });
 
 test('a stopped instance refuses keys by its status; started, it is as before', async () => {
@@ -91,7 +90,7 @@ test('a stopped instance refuses keys by its status; started, it is as before', 
   await api.stopInstance(main.id);
   const stopped = await api.reach(main.id, 'STOPPED', ['STOPPING', 'RUNNING']);
   assert.equal(stopped.failure, undefined);
-  if (skip === false) assert.deepEqual(sandboxProcesses(service.dataFolder), []);
+  if (skip === false) assert.ok(await service.view.isAtRest());
   const refused = await api.refused(409, 'POST', `/v1/instances/${main.id}/add_key`);
   assert.match(refused.message, /STOPPED/);
   const pair = await makeKeyPair(keyFolder);
@@ -132,7 +131,9 @@ test('a deleted instance leaves no process; its number is free again', async () 
   await api.deleteInstance(created.uuid);
   await api.gone(created.uuid);
   await api.refused(404, 'POST', `/v1/instances/${created.uuid}/add_key`);
-  if (skip === false) assert.equal(livingSandboxes(service.dataFolder).size, 1);
+  await eventuallyPasses(20_000, async () => {
+    assert.deepEqual([...(await service.view.running()).keys()], skip === false ? [main.uuid] : []);
+  });
   const again = await house.machine();
   assert.ok(Number(again.id) >= 0);
   assert.ok(running.port !== undefined);

@@ -13,7 +13,7 @@ import {
   type MachineSpec,
 } from '../../src/engines/engine.ts';
 import { type KeyPair, makeKeyPair } from '../support/keys.ts';
-import { claimPorts } from '../support/ports.ts';
+import { claimPorts, type PortRange } from '../support/ports.ts';
 import { runWell } from '../support/run.ts';
 import { hostKeys, isDenied, type Login, scp, sftp, ssh, sshWell } from '../support/ssh.ts';
 import { describeHostileGuest } from './hostile-guest.ts';
@@ -56,9 +56,9 @@ export class Bench {
   private pair: KeyPair | undefined;
   private nextPort = 0;
   private count = 0;
-  private readonly open: () => Promise<OpenedEngine>;
+  private readonly open: (ports: PortRange) => Promise<OpenedEngine>;
 
-  constructor(open: () => Promise<OpenedEngine>) {
+  constructor(open: (ports: PortRange) => Promise<OpenedEngine>) {
     this.open = open;
   }
 
@@ -74,8 +74,9 @@ export class Bench {
 
   async setUp(): Promise<void> {
     this.pair = await makeKeyPair(this.folder);
-    this.nextPort = (await claimPorts(90)).from;
-    this.opened = await this.open();
+    const ports = await claimPorts(90);
+    this.nextPort = ports.from;
+    this.opened = await this.open(ports);
   }
 
   async tearDown(): Promise<void> {
@@ -121,7 +122,10 @@ export class Bench {
   }
 }
 
-export function describeEngine(name: string, open: () => Promise<OpenedEngine>): void {
+export function describeEngine(
+  name: string,
+  open: (ports: PortRange) => Promise<OpenedEngine>,
+): void {
   describe(`engine contract: ${name}`, () => {
     const bench = new Bench(open);
     before(() => bench.setUp());

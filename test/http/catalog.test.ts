@@ -16,6 +16,9 @@ after(() => example.close());
 const beyond = await serve({ from: 28_540, to: 28_559 }, undefined, catalogOf(beyondThisHost()));
 after(() => beyond.close());
 
+const catalogsOf = (shop: typeof plain.shop, catalog: typeof defaultCatalog) =>
+  new CatalogService(shop.context, catalog, shop.placing);
+
 async function read(url: string, path: string): Promise<unknown> {
   const answer = await fetch(url + path);
   assert.equal(answer.status, 200);
@@ -104,9 +107,9 @@ test('what the engine cannot attach is unavailable, and the operator is told', a
   });
   assert.equal(status.specs.a100_x1_production, 'unavailable');
   assert.equal(status.specs.cpu_x1_production, 'available');
-  const notices = new CatalogService(beyond.shop.context, beyond.shop.catalog).notices();
+  const notices = catalogsOf(beyond.shop, beyond.shop.catalog).notices();
   assert.match(notices.join('\n'), /"notebook".*"notebook-image"[\s\S]*"a100".*"passthrough"/);
-  assert.deepEqual(new CatalogService(example.shop.context, example.shop.catalog).notices(), []);
+  assert.deepEqual(catalogsOf(example.shop, example.shop.catalog).notices(), []);
 });
 
 test('an engine that does not answer places nothing', async () => {
@@ -120,8 +123,8 @@ test('an engine that does not answer places nothing', async () => {
 
 test('a catalog without a template that the engine can start places nothing', async () => {
   const text = exampleText.replaceAll('source: base', 'source: elsewhere');
-  const { canPlace } = await new CatalogService(plain.shop.context, catalogOf(text)).availability();
-  assert.deepEqual(catalogOf(text).gpuTypes.map(canPlace), [false, false]);
+  const { canPlace } = await catalogsOf(plain.shop, catalogOf(text)).availability();
+  assert.deepEqual(new Set(catalogOf(text).specs.map(canPlace)), new Set([false]));
 });
 
 const good = {
@@ -201,4 +204,33 @@ test('a template that left the catalog before its instance was made fails the cr
   const { row } = await shop.instances.get(shop.actor, uuid);
   assert.equal(row.status, 'UNKNOWN');
   assert.match(row.failure ?? '', /no template "notebook" any more/);
+});
+
+test('create and modify where no host has room are 409 no_capacity, and the status says so', async () => {
+  const { shop, url, newToken } = plain;
+  const host = { name: 'm1', online: true, cpuCores: 8, memoryGb: 8, diskGb: 100, gpus: [] };
+  shop.faults.capabilities = { hosts: [host] };
+  const { uuid } = await shop.instances.create(shop.actor, smallest);
+  await shop.settle();
+  const authorization = `Bearer ${await newToken()}`;
+  const post = async (path: string, body: object) => {
+    const headers = { 'content-type': 'application/json', authorization };
+    const answer = await fetch(url + path, { method: 'POST', headers, body: JSON.stringify(body) });
+    const refusal = (await answer.json()) as { code: number; error: string; message: string };
+    return { status: answer.status, ...refusal };
+  };
+  const text = /^There is no room for this .* GB of memory \(4 free\)\. Ask for less/;
+  const wanted = { ...good, gpu_type: 'cpu', cpu_cores: 2, template: 'base', disk_size_gb: 10 };
+  for (const [path, body] of [
+    ['/v1/instances/create', wanted],
+    [`/v1/instances/${uuid}/modify`, { cpu_cores: 3 }],
+  ] as const) {
+    const { status, code, error, message } = await post(path, body);
+    assert.deepEqual([status, code, error], [409, 409, 'no_capacity'], path);
+    assert.match(message, text);
+  }
+  shop.faults.capabilities = { hosts: [{ ...host, memoryGb: 7 }] };
+  const { specs } = (await read(url, '/v1/status')) as Status;
+  assert.deepEqual(new Set(Object.values(specs)), new Set(['unavailable']));
+  shop.faults.clear();
 });

@@ -43,7 +43,7 @@ export async function serve(
   const instanceKeyList = new InstanceKeyListService(context, new KeyedLock(), keyReader);
   const others = {
     audit: new AuditService(context),
-    catalogs: new CatalogService(context, shop.catalog),
+    catalogs: new CatalogService(context, shop.catalog, shop.placing),
     keptAnswers: new KeptAnswerService(context, 'test'),
     health: new HealthService(context),
     keys: new KeyService(context),

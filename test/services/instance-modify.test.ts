@@ -123,7 +123,7 @@ test('only what is RUNNING or STOPPED is changed; the refusal names the status',
 test('ports that the engine lost are published again, without those that are taken', async () => {
   await change({ addPorts: [port, spare] });
   const { row } = await shop.instances.get(shop.actor, uuid);
-  const machine = machineOf(row, []);
+  const machine = machineOf(row, { httpPorts: [], gpus: [] }, []);
   await shop.engine.configure({ ...machine, httpPorts: [] });
   const taken = await occupy(port);
   await shop.monitor.look('states');
@@ -165,7 +165,7 @@ test('an instance that starts while it is looked at keeps its ports', async () =
 
 test('a port that nobody asked for is closed', async () => {
   const { row } = await shop.instances.get(shop.actor, uuid);
-  const machine = machineOf(row, []);
+  const machine = machineOf(row, { httpPorts: [], gpus: [] }, []);
   await shop.engine.configure({ ...machine, httpPorts: [port] });
   await shop.monitor.look();
   assert.deepEqual(await state(), untouched);

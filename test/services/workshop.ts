@@ -3,7 +3,15 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type Catalog, defaultCatalog } from '../../src/domain/catalog.ts';
 import { KeyedLock } from '../../src/domain/keyed-lock.ts';
-import { type Engine, EngineError } from '../../src/engines/engine.ts';
+import { defaultOvercommit, type Overcommit } from '../../src/domain/placement.ts';
+import {
+  type Engine,
+  type EngineCapabilities,
+  EngineError,
+  type EngineInventory,
+  type EngineRef,
+  type InstanceFacts,
+} from '../../src/engines/engine.ts';
 import { openEngine } from '../../src/engines/registry.ts';
 import { AdminTokenService } from '../../src/services/admin-tokens.ts';
 import type { Actor, ServiceContext } from '../../src/services/context.ts';
@@ -15,6 +23,7 @@ import { InstanceService, type NewInstance } from '../../src/services/instances.
 import { Monitor } from '../../src/services/monitor.ts';
 import type { OperationKind } from '../../src/services/operations.ts';
 import { OrganizationService } from '../../src/services/organizations.ts';
+import { Placing } from '../../src/services/placing.ts';
 import { snapshotOperations } from '../../src/services/snapshot-operations.ts';
 import { SnapshotService } from '../../src/services/snapshots.ts';
 import { TokenService } from '../../src/services/tokens.ts';
@@ -24,6 +33,17 @@ import { openStore } from '../../src/store/database.ts';
 /** Which calls of the real engine fail, and how often: a fault put in front of it, not a stand-in for it. */
 export class Faults {
   readonly #left = new Map<string, { times: number; error: EngineError; after: boolean }>();
+  /** Hosts and GPUs that this machine lacks; the engine itself stays as it is. */
+  capabilities: Partial<EngineCapabilities> = {};
+  /** Facts on their way from the engine, by its name for the instance; undefined leaves them out. */
+  facts: (ref: EngineRef, facts: InstanceFacts) => InstanceFacts | undefined = (_ref, facts) =>
+    facts;
+  /** What a method waits for before the engine hears of it. */
+  readonly gates = new Map<keyof Engine, Promise<void>>();
+  /** Methods that never answer. */
+  readonly hanging = new Set<keyof Engine>();
+  /** What was asked of the engine. */
+  readonly asked: { readonly method: string; readonly parameters: readonly unknown[] }[] = [];
 
   /** `after`: the engine does its work, and the caller hears of a failure all the same. */
   inject(
@@ -37,6 +57,11 @@ export class Faults {
 
   clear(): void {
     this.#left.clear();
+    this.hanging.clear();
+    this.gates.clear();
+    this.capabilities = {};
+    this.facts = (_ref, facts) => facts;
+    this.asked.length = 0;
   }
 
   around(engine: Engine): Engine {
@@ -45,16 +70,29 @@ export class Faults {
 
   #wrap(engine: Engine, name: string | symbol): unknown {
     const value: unknown = Reflect.get(engine, name, engine);
+    if (name === 'capabilities') return { ...engine.capabilities, ...this.capabilities };
     if (typeof value !== 'function') return value;
     return async (...parameters: unknown[]) => {
+      this.asked.push({ method: String(name), parameters });
+      if (this.hanging.has(name as keyof Engine)) return new Promise(() => {});
+      await this.gates.get(name as keyof Engine);
       const fault = this.#left.get(String(name));
       const strikes = fault !== undefined && fault.times > 0;
       if (fault && strikes) fault.times -= 1;
       if (fault && strikes && !fault.after) throw fault.error;
       const result: unknown = await Reflect.apply(value, engine, parameters);
       if (fault && strikes) throw fault.error;
-      return result;
+      return name === 'inventory' ? this.#seenThrough(result as EngineInventory) : result;
     };
+  }
+
+  #seenThrough({ instances, snapshots }: EngineInventory): EngineInventory {
+    const seen = new Map<EngineRef, InstanceFacts>();
+    for (const [ref, facts] of instances) {
+      const changed = this.facts(ref, facts);
+      if (changed) seen.set(ref, changed);
+    }
+    return { instances: seen, snapshots };
   }
 }
 
@@ -76,6 +114,7 @@ export type Workshop = Awaited<ReturnType<typeof openWorkshop>>;
 export async function openWorkshop(
   ports: { from: number; to: number },
   catalog: Catalog = defaultCatalog,
+  overcommit: Overcommit = defaultOvercommit,
 ) {
   const folder = mkdtempSync(join(tmpdir(), 'berth-services-'));
   chmodSync(folder, 0o711);
@@ -102,9 +141,11 @@ export async function openWorkshop(
   };
   const keys = new InstanceKeyService(context, new KeyedLock());
   const poke = () => {};
+  const placing = new Placing(context, overcommit);
   const instances = new InstanceService({
     context,
     catalog,
+    placing,
     sshPorts: ports,
     poke,
     keysInFlight: keys.inFlight,
@@ -122,6 +163,7 @@ export async function openWorkshop(
   return {
     ...{
       catalog,
+      placing,
       store,
       engine: real,
       faults,
@@ -136,7 +178,7 @@ export async function openWorkshop(
       actor,
     },
     instanceModify: new InstanceModifyService({
-      ...{ context, catalog, configuration, sshPorts: ports },
+      ...{ context, catalog, placing, configuration, sshPorts: ports },
       ownPorts: () => [],
     }),
     monitor: new Monitor({ context, configuration, poke, keysInFlight: keys.inFlight }),

@@ -23,6 +23,7 @@ import {
   updateLeased,
 } from '../../src/store/operations.ts';
 import { insertOrganization, takeIdentifier } from '../../src/store/organizations.ts';
+import { insertGpu, listGpus, lockPlacing, sumUseByHost } from '../../src/store/placing.ts';
 import type { InstanceKeyRow, InstanceRow, OperationRow } from '../../src/store/schema.ts';
 import {
   findSnapshotByName,
@@ -121,6 +122,39 @@ export function describeStore(
       assert.ok(!(await recordKey(store.db, key)), 'an instance that is gone takes no key');
     });
 
+    test('a GPU, whole or a part, has one owner until its instance is gone', async () => {
+      const orgId = await organization();
+      const [row, other] = [await instance(orgId), await instance(orgId)];
+      const device = { host: newId(), pci: '0000:3b:00.0', mig_uuid: '', attach: 'physical' };
+      const gpu = { ...device, org_id: orgId, instance_id: row.id, reserved_until: null };
+      assert.ok(await insertGpu(store.db, gpu));
+      assert.ok(!(await insertGpu(store.db, { ...gpu, instance_id: other.id })));
+      assert.ok(await insertGpu(store.db, { ...gpu, host: newId() }), 'of another host');
+      assert.ok(await insertGpu(store.db, { ...gpu, mig_uuid: 'MIG-1' }), 'another device');
+      assert.ok(!(await insertGpu(store.db, { ...gpu, mig_uuid: 'MIG-1' })));
+      await deleteInstanceRow(store.db, row.id);
+      assert.ok(await insertGpu(store.db, { ...gpu, instance_id: other.id }));
+      assert.deepEqual(await listGpus(store.db, await organization(), other.id), []);
+    });
+
+    test('what hosts hold is summed under a lock that every transaction gets in turn', async () => {
+      const host = newId();
+      const orgId = await organization();
+      const place = () =>
+        store.transaction(async (tx) => {
+          await lockPlacing(tx);
+          const use = (await sumUseByHost(tx, 1)).get(host);
+          if ((use?.memoryGb ?? 0) + 4 > 12) throw new Error('full');
+          const identifier = await takeIdentifier(tx, orgId);
+          await insertInstance(tx, { ...instanceRow(orgId, identifier), host });
+        });
+      const outcomes = await Promise.allSettled(Array.from({ length: 8 }, place));
+      const placed = outcomes.filter(({ status }) => status === 'fulfilled');
+      assert.equal(placed.length, 3);
+      const use = { instances: 3, cpuCores: 3, memoryGb: 12, diskGb: 30 };
+      assert.deepEqual((await sumUseByHost(store.db, 1)).get(host), use);
+    });
+
     test('the name of a snapshot is unique while it lives', async () => {
       const orgId = await organization();
       const row = snapshotRow(orgId, 'nightly', 1);
@@ -191,6 +225,7 @@ function instanceRow(orgId: string, identifier: number): InstanceRow {
       ssh_port: nextPort++,
     },
     ...{ ip: null, port: null, failure: null, created_at: 1, status_since: 1, deleted_at: null },
+    ...{ host: null, status_before: null },
   };
 }
 

@@ -25,7 +25,7 @@ while (my $client = $server->accept) {
 export interface GuestServer {
   /** What it answers. */
   readonly body: string;
-  /** Where it listens: the address the instance is told of, unless given. */
+  /** Where it listens: the address the instance is told of or else all of its own, unless given. */
   readonly address?: string;
   readonly hold?: boolean;
 }
@@ -41,7 +41,7 @@ export async function serveInGuest(
   await sshWell(login, 'cat > /tmp/server.pl', { input: SERVER });
   await sshWell(
     login,
-    `rm -f ${ready}; setsid nohup perl /tmp/server.pl ${words} > /tmp/server-${port}.log 2>&1 < /dev/null &
+    `: "\${BERTH_ADDRESS:=0.0.0.0}"; rm -f ${ready}; setsid nohup perl /tmp/server.pl ${words} > /tmp/server-${port}.log 2>&1 < /dev/null &
      for try in $(seq 500); do test -e ${ready} && exit 0; sleep 0.02; done; cat /tmp/server-${port}.log >&2; exit 1`,
   );
 }
@@ -76,11 +76,11 @@ export async function openRequest(host: string, port: number): Promise<Socket> {
 }
 
 /** Something else on this host that has the port. */
-export function occupy(port: number): Promise<Server> {
+export function occupy(port: number, host = '127.0.0.1'): Promise<Server> {
   return new Promise((resolve, reject) => {
     const server = createServer((socket) => socket.destroy());
     server.once('error', reject);
-    server.listen({ host: '127.0.0.1', port, exclusive: true }, () => resolve(server));
+    server.listen({ host, port, exclusive: true }, () => resolve(server));
   });
 }
 

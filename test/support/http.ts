@@ -13,7 +13,7 @@ export const WORDS: Readonly<Record<number, readonly string[]>> = {
   403: ['forbidden'],
   404: ['not_found'],
   405: ['method_not_allowed'],
-  409: ['conflict'],
+  409: ['conflict', 'no_capacity'],
   413: ['payload_too_large'],
   415: ['unsupported_media_type'],
   422: ['idempotency_mismatch'],

@@ -13,7 +13,9 @@ import {
 import { readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { type EngineView, incusView, sandboxView } from './engine-view.ts';
 import { Guard } from './guard.ts';
+import { engineUnderTest, type IncusPlace, type IncusServer, openIncusPlace } from './incus.ts';
 import { claimPorts, type PortRange } from './ports.ts';
 import { endSandboxes } from './processes.ts';
 import { eventually } from './waiting.ts';
@@ -25,6 +27,8 @@ const START_TIMEOUT_MS = 20_000;
 export interface ServiceOptions {
   readonly sshPorts?: number;
   readonly environment?: Readonly<Record<string, string>>;
+  /** Another one than that of the run. */
+  readonly incus?: IncusServer;
 }
 
 export interface Exit {
@@ -47,6 +51,17 @@ function cleanEnvironment(): NodeJS.ProcessEnv {
   return Object.fromEntries(kept);
 }
 
+function settingsFor(place: IncusPlace | undefined): Readonly<Record<string, string>> {
+  if (place === undefined) return {};
+  return {
+    BERTH_ENGINE: 'incus',
+    BERTH_INCUS_URL: place.url,
+    BERTH_INCUS_POOL: place.pool,
+    BERTH_INCUS_NETWORK: place.network,
+    BERTH_INCUS_PROJECT: place.project,
+  };
+}
+
 function makeFolder(path: string): string {
   mkdirSync(path, { recursive: true });
   // The unprivileged user of the sandboxes has to pass through; mkdtemp alone gives 0700.
@@ -66,20 +81,26 @@ export class Service {
   private exited: Promise<Exit> = Promise.resolve({ code: null, signal: null });
   private url = '';
   private readonly guard: Guard;
+  private readonly place: IncusPlace | undefined;
+  /** What is there in truth. */
+  readonly view: EngineView;
 
-  private constructor(options: ServiceOptions, sshPorts: PortRange) {
+  private constructor(options: ServiceOptions, sshPorts: PortRange, place?: IncusPlace) {
     this.folder = makeFolder(mkdtempSync(join(tmpdir(), 'berth-test-')));
     this.dataFolder = makeFolder(join(this.folder, 'data'));
     this.logFile = join(this.folder, 'service.log');
     this.outputFile = join(this.folder, 'service.out');
     this.sshPorts = sshPorts;
-    this.environment = options.environment ?? {};
+    this.environment = { ...settingsFor(place), ...options.environment };
+    this.place = place;
+    this.view = place === undefined ? sandboxView(this.dataFolder) : incusView(place);
     this.guard = new Guard(this.folder);
   }
 
   /** A service with a data folder of its own, not yet started. */
   static async prepare(options: ServiceOptions = {}): Promise<Service> {
-    return new Service(options, await claimPorts(options.sshPorts ?? 24));
+    const place = engineUnderTest === 'incus' ? await openIncusPlace(options.incus) : undefined;
+    return new Service(options, await claimPorts(options.sshPorts ?? 24), place);
   }
 
   get baseUrl(): string {
@@ -190,10 +211,11 @@ export class Service {
     }
   }
 
-  /** Ends the service and every sandbox of it, and removes its folder (BERTH_TEST_KEEP=1 keeps it). */
+  /** Ends the service and every instance of it, and removes its folder (BERTH_TEST_KEEP=1 keeps it). */
   async dispose(): Promise<void> {
     await this.end('SIGKILL');
     this.endEverything();
+    await this.place?.remove();
     this.guard.farewell();
   }
 }

@@ -53,9 +53,98 @@ test('the example in docs is a catalog', () => {
   assert.deepEqual(prices, { additionalVcpus: 0.02, diskGb: 0.0001, ephemeralDiskGb: 0.00005 });
 });
 
+test('hosts and devices, where they are named', () => {
+  const uuid = '4C1D1E44-1111-2222-3333-abcdefabcdef';
+  const { gpuTypes, templates } = catalogOf(
+    exampleText
+      .replace('name: a100', 'name: a100\n    hosts: [m1, rack-2.example]')
+      .replace(
+        /(name: a100[\s\S]*?attach:) none/,
+        `$1 mig\n    devices: [{ host: m1, pci: "0000:3B:00.0", mig_uuid: ${uuid} }]`,
+      )
+      .replace('key: notebook', 'key: notebook\n    hosts: [m1]'),
+  );
+  assert.deepEqual(gpuTypes[1]?.hosts, ['m1', 'rack-2.example']);
+  const migUuid = `MIG-${uuid.toLowerCase()}`;
+  assert.deepEqual(gpuTypes[1].devices, [{ host: 'm1', pci: '0000:3b:00.0', migUuid }]);
+  assert.deepEqual([gpuTypes[0]?.hosts, gpuTypes[0]?.devices], [[], []]);
+  assert.deepEqual([templates[0]?.hosts, templates[1]?.hosts], [[], ['m1']]);
+});
+
 const base = 'key: base';
+const physical = 'attach: physical\n    devices: ';
 /** What is replaced, by what, where the problem is, its path, and words of its message. */
 const wrong: readonly (readonly [string, string, string, string, RegExp])[] = [
+  ['vram_gb: 0', 'vram_gb: 0\n    hosts: []', 'hosts: []', 'gpu_types[0].hosts', /list is empty/],
+  ['vram_gb: 0', 'vram_gb: 0\n    hosts: m1', 'hosts: m1', 'gpu_types[0].hosts', /"m1".* list of/],
+  [
+    'vram_gb: 0',
+    'vram_gb: 0\n    hosts: [m1, m1]',
+    'hosts: [m1',
+    'gpu_types[0].hosts[1]',
+    /"m1" is there twice/,
+  ],
+  [base, 'key: base\n    hosts: ["a b"]', '"a b"', 'templates[0].hosts[0]', /name of a host/],
+  [
+    'attach: none',
+    'attach: none\n    devices: [{ pci: "0000:3b:00.0" }]',
+    'devices:',
+    'gpu_types[0].devices',
+    /"attach: none" has no devices/,
+  ],
+  ['attach: none', `${physical}[]`, 'devices: []', 'gpu_types[0].devices', /list is empty/],
+  [
+    'attach: none',
+    `${physical}[{ host: m1 }]`,
+    '{ host: m1 }',
+    'gpu_types[0].devices[0]',
+    /"pci" is missing/,
+  ],
+  [
+    'attach: none',
+    `${physical}[{ pci: "3b:00.0" }]`,
+    '{ pci: "3b',
+    'gpu_types[0].devices[0].pci',
+    /a PCI address such as/,
+  ],
+  [
+    'attach: none',
+    `${physical}[{ pci: "0000:3b:00.0" }, { pci: "0000:3B:00.0" }]`,
+    '{ pci: "0000:3B',
+    'gpu_types[0].devices[1]',
+    /device is there twice/,
+  ],
+  [
+    'attach: none',
+    'attach: none\n    hosts: [m2]\n    devices: [{ host: m1, pci: "0000:3b:00.0" }]'.replace(
+      'none',
+      'physical',
+    ),
+    'devices:',
+    'gpu_types[0].devices[0].host',
+    /"m1" is not among the hosts/,
+  ],
+  [
+    'attach: none',
+    'attach: mig\n    devices: [{ pci: "0000:3b:00.0" }]',
+    'devices:',
+    'gpu_types[0].devices[0]',
+    /"mig_uuid" is missing/,
+  ],
+  [
+    'attach: none',
+    `${physical}[{ pci: "0000:3b:00.0", mig_uuid: 4c1d1e44-1111-2222-3333-abcdefabcdef }]`,
+    'devices:',
+    'gpu_types[0].devices[0].mig_uuid',
+    /Only a type with "attach: mig"/,
+  ],
+  [
+    'attach: none',
+    'attach: mig\n    devices: [{ pci: "0000:3b:00.0", mig_uuid: MIG-1 }]',
+    'devices:',
+    'gpu_types[0].devices[0].mig_uuid',
+    /UUID of a MIG instance/,
+  ],
   ['vram_gb: 0', 'vram_gb: many', 'vram_gb: many', 'gpu_types[0].vram_gb', /"many".* from 0 to/],
   ['vram_gb: 80', "vram_gb: '80'", "'80'", 'gpu_types[1].vram_gb', /"80".*whole number/],
   ['vram_gb: 80', 'vram_gb: 80.5', '80.5', 'gpu_types[1].vram_gb', /80\.5.*whole number/],

@@ -3,6 +3,8 @@ import { adminExamples } from '../admin-session.ts';
 import type { Terminal } from '../terminal.ts';
 import { addAdminAuditCommands } from './admin-audit.ts';
 import { addAdminCatalogCommands } from './admin-catalog.ts';
+import { addAdminEngineCommands } from './admin-engine.ts';
+import { addAdminImageCommands } from './admin-image.ts';
 import { addAdminOrgCommands } from './admin-org.ts';
 import { addAdminTokenCommands } from './admin-token.ts';
 import { addAdminUserCommands } from './admin-user.ts';
@@ -22,5 +24,7 @@ export function addAdminCommands(program: Command, terminal: Terminal): void {
   addAdminUserCommands(admin, terminal);
   addAdminTokenCommands(admin, terminal);
   addAdminCatalogCommands(admin, terminal);
+  addAdminEngineCommands(admin, terminal);
   addAdminAuditCommands(admin, terminal);
+  addAdminImageCommands(admin, terminal);
 }

@@ -7,6 +7,7 @@ interface ServeFlags {
   readonly data?: string;
   readonly host?: string;
   readonly port?: number;
+  readonly engine?: string;
   readonly catalog?: string;
   readonly tlsCert?: string;
   readonly tlsKey?: string;
@@ -23,6 +24,7 @@ const settings: Readonly<Record<keyof ServeFlags, string>> = {
   data: 'BERTH_DATA',
   host: 'BERTH_HOST',
   port: 'BERTH_PORT',
+  engine: 'BERTH_ENGINE',
   catalog: 'BERTH_CATALOG',
   tlsCert: 'BERTH_TLS_CERT',
   tlsKey: 'BERTH_TLS_KEY',
@@ -40,6 +42,7 @@ Examples:
   $ berth serve --data /var/lib/berth --port 9000
   $ berth serve --host 0.0.0.0 --tls-cert /etc/berth/cert.pem --tls-key /etc/berth/key.pem
   $ berth serve --tls-self-signed
+  $ berth serve --engine incus
 
 Every flag goes before the setting of the same name, such as BERTH_DATA or BERTH_TLS_CERT; docs/operations.md
 lists them all. A token for the metrics is taken from BERTH_METRICS_TOKEN alone: flags can be read by everybody
@@ -56,6 +59,7 @@ export function addServeCommand(program: Command, terminal: Terminal): void {
       'port to listen on; 0 takes any (default: 8080)',
       integerBetween(0, 65_535),
     )
+    .option('--engine <name>', 'where instances live: sandbox (default) or incus')
     .option(
       '--catalog <file>',
       'what instances can be, and its price (default: no GPUs, no price)',

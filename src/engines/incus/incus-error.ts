@@ -61,3 +61,10 @@ export function incusErrorOf(status: number, text: string): IncusError {
 
 export const isIncusError = (error: unknown, ...kinds: IncusErrorKind[]): error is IncusError =>
   error instanceof IncusError && kinds.includes(error.kind);
+
+/**
+ * Incus reads the host's firewall before it changes it, and the kernel ends such a reading when somebody else changes
+ * the firewall at that moment. Nothing was done then, and the next attempt is likely to go through.
+ */
+export const isFirewallRace = (error: unknown): boolean =>
+  error instanceof IncusError && /nftables[^\n]*: EOF\b/.test(error.message);

@@ -15,6 +15,8 @@ export interface IncusOptions {
   readonly projectPerOrganization: boolean;
   readonly pool: string;
   readonly network: string;
+  /** Mount the NVIDIA driver's libraries into instances that have a card of theirs; the host needs its container tools. */
+  readonly nvidiaRuntime: boolean;
   /** The address of the host that SSH and published ports answer on; undefined: the bridge's own. */
   readonly listenAddress: string | undefined;
   /** SSH ports of instances: each has an address of the bridge's network by its place in here. */

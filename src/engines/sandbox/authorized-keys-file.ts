@@ -28,9 +28,10 @@ import {
   type KeyMatch,
   revokeKey,
 } from '../../domain/authorized-keys.ts';
+import { guestConflict, obstacleAt, wayChanged } from '../guest-conflicts.ts';
 import type { Identity } from './commands.ts';
 import { asEngineError, codeOf } from './failures.ts';
-import { describeProblem, guestConflict } from './guest-conflicts.ts';
+import { describeProblem } from './guest-conflicts.ts';
 import { type Folder, requireOwner, Walk, WRITABLE_BY_OTHERS, within } from './guest-folders.ts';
 
 const { O_CREAT, O_EXCL, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_WRONLY } = fs.constants;
@@ -226,7 +227,7 @@ function openFile(walk: Walk, folder: Folder, owner: Identity): KeyFile | undefi
     if (!stat.isFile()) throw describeProblem(folder, FILE_NAME, undefined, name);
     requireOwner(stat.uid, owner, name);
     if (stat.size > SIZE_LIMIT_BYTES) {
-      throw guestConflict(name, 'is larger than 1 MiB', 'Make it shorter');
+      throw obstacleAt(name, 'large');
     }
     return { descriptor, text: readAtMost(descriptor, stat.size), mode: stat.mode & 0o777 };
   } catch (error) {
@@ -243,7 +244,7 @@ function verify(walk: Walk, folder: Folder, inode: bigint): void {
     inodeOf(fs.fstatSync(again.descriptor, { bigint: true })) ===
       inodeOf(fs.fstatSync(folder.descriptor, { bigint: true })) &&
     fs.lstatSync(within(again, FILE_NAME), { bigint: true, throwIfNoEntry: false })?.ino === inode;
-  if (!same) throw guestConflict('~/.ssh', 'was changed at the same moment', 'Leave it in place');
+  if (!same) throw wayChanged();
 }
 
 function inodeOf(stat: fs.BigIntStats): string {

@@ -1,16 +1,9 @@
-/** Says in a person's words what a guest put where a file or folder of its own should be. */
+/** Finds out what a guest put where a file or folder of its own should be. */
 
 import * as fs from 'node:fs';
 import { EngineError } from '../engine.ts';
+import { guestConflict, type Obstacle, obstacleAt } from '../guest-conflicts.ts';
 import { asEngineError, codeOf } from './failures.ts';
-
-/** `remedy` is what to do inside the instance. */
-export function guestConflict(name: string, problem: string, remedy: string): EngineError {
-  return new EngineError(
-    'guest_conflict',
-    `${name} in the instance ${problem}. ${remedy} inside the instance, then try again.`,
-  );
-}
 
 /** Errors of opening by name without following links that the guest's own doing explains. */
 const GUEST_CODES = new Set([
@@ -41,23 +34,19 @@ export function describeProblem(
   }
   const path = `/proc/self/fd/${parent.descriptor}/${entry}`;
   const stat = fs.lstatSync(path, { throwIfNoEntry: false });
-  if (stat === undefined) return guestConflict(name, 'was moved or removed', 'Leave it in place');
+  if (stat === undefined) return obstacleAt(name, 'moved');
   const kind = unusualKind(stat);
-  if (kind !== undefined) return guestConflict(name, `is ${kind}`, `Remove it (rm ${name})`);
-  if (stat.isDirectory() && entry === 'authorized_keys') {
-    return guestConflict(name, 'is a folder', `Remove it (rm -r ${name})`);
-  }
-  if (stat.isFile() && entry !== 'authorized_keys') {
-    return guestConflict(name, 'is a file', `Remove it (rm ${name})`);
-  }
-  return guestConflict(name, 'cannot be opened', `Permit it (chmod u+rwx ${name})`);
+  if (kind !== undefined) return obstacleAt(name, kind);
+  if (stat.isDirectory() && entry === 'authorized_keys') return obstacleAt(name, 'folder');
+  if (stat.isFile() && entry !== 'authorized_keys') return obstacleAt(name, 'file');
+  return obstacleAt(name, 'closed');
 }
 
-function unusualKind(stat: fs.Stats): string | undefined {
-  if (stat.isSymbolicLink()) return 'a symbolic link';
-  if (stat.isFIFO()) return 'a FIFO';
-  if (stat.isSocket()) return 'a socket';
-  if (stat.isCharacterDevice() || stat.isBlockDevice()) return 'a device';
+function unusualKind(stat: fs.Stats): Obstacle | undefined {
+  if (stat.isSymbolicLink()) return 'link';
+  if (stat.isFIFO()) return 'FIFO';
+  if (stat.isSocket()) return 'socket';
+  if (stat.isCharacterDevice() || stat.isBlockDevice()) return 'device';
   return undefined;
 }
 

@@ -5,9 +5,10 @@
 
 import * as fs from 'node:fs';
 import { EngineError, LOGIN_USER } from '../engine.ts';
+import { guestConflict, homeMissing, obstacleAt } from '../guest-conflicts.ts';
 import type { Identity } from './commands.ts';
 import { asEngineError, codeOf } from './failures.ts';
-import { describeProblem, guestConflict } from './guest-conflicts.ts';
+import { describeProblem } from './guest-conflicts.ts';
 
 const { O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = fs.constants;
 const FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK;
@@ -93,7 +94,7 @@ export class Walk {
     const parent = this.openFolder(this.root, 'home', '/home');
     const home = parent && this.openFolder(parent, LOGIN_USER, '~');
     if (home !== undefined) return home;
-    throw guestConflict('The home folder', 'is missing', `Make it (mkdir /home/${LOGIN_USER})`);
+    throw homeMissing();
   }
 
   private makeKeyFolder(home: Folder, owner: Identity): Folder {
@@ -149,5 +150,5 @@ function makeSound(folder: Folder, owner: Identity): void {
 
 export function requireOwner(uid: number, owner: Identity, name: string): void {
   if (uid === owner.uid) return;
-  throw guestConflict(name, 'belongs to another user', `Give it to ${LOGIN_USER} or remove it`);
+  throw obstacleAt(name, 'foreign');
 }

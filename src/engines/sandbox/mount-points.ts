@@ -9,9 +9,10 @@
 
 import { randomBytes } from 'node:crypto';
 import * as fs from 'node:fs';
+import { guestConflict } from '../guest-conflicts.ts';
 import type { Identity } from './commands.ts';
 import { asEngineError } from './failures.ts';
-import { describeProblem, guestConflict } from './guest-conflicts.ts';
+import { describeProblem } from './guest-conflicts.ts';
 import { adopt, type Folder, Walk, within } from './guest-folders.ts';
 import { DISK_FOLDERS, mountPointsInEtc } from './isolation.ts';
 

@@ -58,14 +58,17 @@ function specView(catalog: Catalog, spec: Spec): SpecView {
 }
 
 function statusView(catalog: Catalog, { canPlace }: Availability): PlacingStatus {
-  const words = new Map(
-    catalog.gpuTypes.map((type) => [type.name, canPlace(type) ? 'available' : 'unavailable']),
-  ) as ReadonlyMap<string, 'available' | 'unavailable'>;
-  const wordOf = (spec: Spec) => words.get(spec.gpuType) ?? 'unavailable';
-  const modesOf = (name: string) =>
-    Object.fromEntries(
-      catalog.specs.filter((one) => one.gpuType === name).map((one) => [one.mode, wordOf(one)]),
+  const placeable = new Set(catalog.specs.filter(canPlace));
+  const word = (isPlaceable: boolean): 'available' | 'unavailable' =>
+    isPlaceable ? 'available' : 'unavailable';
+  const wordOf = (spec: Spec) => word(placeable.has(spec));
+  const modesOf = (name: string) => {
+    const specs = catalog.specs.filter((one) => one.gpuType === name);
+    const byMode = Object.entries(Object.groupBy(specs, (one) => one.mode));
+    return Object.fromEntries(
+      byMode.map(([mode, some]) => [mode, word(some.some((one) => placeable.has(one)))]),
     );
+  };
   return {
     gpu_type: Object.fromEntries(catalog.gpuTypes.map(({ name }) => [name, modesOf(name)])),
     specs: byKey(catalog.specs, wordOf),

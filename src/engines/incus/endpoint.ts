@@ -1,0 +1,46 @@
+/** The ways to the server: its local socket, or HTTPS with a client certificate. */
+
+import { readFileSync } from 'node:fs';
+import { Agent as HttpAgent, request } from 'node:http';
+import { Agent as HttpsAgent, request as secureRequest } from 'node:https';
+import type { IncusOptions } from './options.ts';
+
+export interface Endpoint {
+  readonly name: string;
+  readonly send: typeof request;
+  readonly agent: HttpAgent | HttpsAgent;
+  /** Where it is, without the agent: for connections that are not shared. */
+  readonly place: Readonly<Record<string, unknown>>;
+  /** For `websocket`s: what comes before the path, and what TLS needs. */
+  readonly socket: { readonly base: string; readonly options: Readonly<Record<string, unknown>> };
+}
+
+/** The server closes a connection that was idle for 30 s. Ours are let go before that. */
+const idleMs = 20_000;
+
+export function endpointOf(name: string, tls: IncusOptions['tls']): Endpoint {
+  if (name.startsWith('unix:')) {
+    const agent = new HttpAgent({ keepAlive: true, timeout: idleMs });
+    const socketPath = name.slice('unix:'.length).replace(/^\/\/(?=\/)/, '');
+    const socket = { base: `ws+unix:${socketPath}:`, options: {} };
+    return { name, send: request, agent, place: { socketPath, host: 'incus' }, socket };
+  }
+  const { hostname, port: given } = new URL(name);
+  const agent = new HttpsAgent({ keepAlive: true, timeout: idleMs });
+  const host = hostname.replace(/^\[|\]$/g, '');
+  const port = given === '' ? 8443 : Number(given);
+  const options = tls ? trust(tls) : {};
+  const socket = { base: `wss://${hostname}:${port}`, options };
+  return { name, send: secureRequest, agent, place: { host, port, ...options }, socket };
+}
+
+function trust(tls: NonNullable<IncusOptions['tls']>): Record<string, unknown> {
+  const read = (path: string) => readFileSync(path, 'utf8');
+  // Incus makes its own certificate: that one is trusted, whatever name it bears.
+  return {
+    cert: read(tls.certFile),
+    key: read(tls.keyFile),
+    ca: read(tls.serverCertFile),
+    checkServerIdentity: () => undefined,
+  };
+}

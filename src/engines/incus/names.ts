@@ -1,0 +1,35 @@
+/** What things of ours are called in Incus. Names say what a thing is; who owns it is in its `user.berth.*` keys. */
+
+import { EngineError, type EngineRef } from '../engine.ts';
+
+/** Where Incus has an instance: names are unique within a project. */
+export interface Place {
+  readonly name: string;
+  readonly project: string;
+}
+
+/** Refs are Berth's own; a foreign one would be a way out of the path that it becomes a part of. */
+function requireRef(ref: EngineRef): EngineRef {
+  if (/^[A-Za-z0-9](?:[A-Za-z0-9-]{0,52}[A-Za-z0-9])?$/.test(ref)) return ref;
+  throw new EngineError('failed', 'This is not the name of an instance or snapshot.');
+}
+
+export const instanceName = (ref: EngineRef): string => `berth-i-${requireRef(ref)}`;
+
+/** The stopped instance that holds a snapshot's disk. */
+export const snapshotName = (ref: EngineRef): string => `berth-s-${requireRef(ref)}`;
+
+export const imageAlias = (template: string): string => `berth-${template}`;
+
+export const templateOf = (alias: string): string | undefined =>
+  alias.startsWith('berth-') ? alias.slice('berth-'.length) : undefined;
+
+/** The project that things of this organization are in. */
+export function projectOf(
+  options: { readonly project: string; readonly projectPerOrganization: boolean },
+  orgId: string,
+): string {
+  return options.projectPerOrganization ? `berth-${requireRef(orgId)}` : options.project;
+}
+
+export const instancePath = ({ name }: Place): string => `/1.0/instances/${name}`;

@@ -1,0 +1,53 @@
+/**
+ * A snapshot is a stopped instance that holds a copy of the disk, so that it outlives its source. With copy-on-write
+ * storage the copy is of one moment, and takes none of the source's time; a storage without it freezes the source
+ * meanwhile. It counts only when the copy is marked as done: what a crash leaves has no mark, and is made anew.
+ *
+ * Keys are not kept out meanwhile: a line is in a guest's file by a rename after a sync, wholly or not at all.
+ */
+
+import type { EngineRef } from '../engine.ts';
+import { removeInstance } from './creating.ts';
+import { copyDone, holderBody, isReady, stateChange } from './instance-config.ts';
+import { instancePath, type Place, snapshotName } from './names.ts';
+import { at, copyMs, find, type InstanceObject, notThere, placeOf } from './objects.ts';
+import { type Parts, settle, statePath } from './parts.ts';
+
+export async function createSnapshot(
+  parts: Parts,
+  ref: EngineRef,
+  snapshotRef: EngineRef,
+): Promise<void> {
+  const { client, overview, places } = parts;
+  const place = await places.instance(ref);
+  const object = place && (await find(client, place));
+  if (!object) throw notThere();
+  const holder: Place = { name: snapshotName(snapshotRef), project: object.project };
+  const earlier = await find(client, holder);
+  if (earlier && isReady(earlier.config)) return;
+  if (earlier) await removeInstance(parts, earlier);
+  places.note(holder);
+  try {
+    const target = overview.last.clustered ? object.location : undefined;
+    const options = at(holder, { target, operationMs: copyMs });
+    await client.change('POST', '/1.0/instances', holderBody(snapshotRef, object), options);
+  } catch (error) {
+    await thaw(parts, object).catch(() => undefined);
+    throw error;
+  }
+  const markDone = () => client.change('PATCH', instancePath(holder), copyDone, at(holder));
+  await settle(parts, holder, markDone, (now) => now !== undefined && isReady(now.config));
+}
+
+/** Killed while it copies, Incus leaves a source frozen that it had to freeze. */
+async function thaw(parts: Parts, object: InstanceObject): Promise<void> {
+  const place = placeOf(object);
+  if (object.status !== 'Running' || (await find(parts.client, place))?.status !== 'Frozen') return;
+  await parts.client.change('PUT', statePath(place), stateChange('unfreeze'), at(place));
+}
+
+export async function deleteSnapshot(parts: Parts, snapshotRef: EngineRef): Promise<void> {
+  const place = await parts.places.snapshot(snapshotRef);
+  const object = place && (await find(parts.client, place));
+  if (object) await removeInstance(parts, object);
+}

@@ -1,0 +1,158 @@
+/**
+ * Starts an instance and waits until its sshd answers.
+ *
+ * The guest's boot is most of the time, so all else is done beside it: its ports are published before, and its first
+ * keys are added by exec as soon as there is a process in it, long before sshd.
+ */
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Endpoint, EngineError, type MachineSpec } from '../engine.ts';
+import { waitForBanner } from './banner.ts';
+import { stopAtOnce, surroundings } from './creating.ts';
+import {
+  berthKeys,
+  type Device,
+  deviceChange,
+  firstStartDone,
+  gpuDevices,
+  isReady,
+  readKeys,
+  settingsChange,
+  sizesOf,
+  stateChange,
+} from './instance-config.ts';
+import { instancePath } from './names.ts';
+import { at, find, type InstanceObject, isRunning, notThere, placeOf, startMs } from './objects.ts';
+import { type Parts, settle, statePath } from './parts.ts';
+import { addressIn, publishFree } from './publishing.ts';
+import { withRoom } from './rescue.ts';
+
+const bootMs = { container: 60_000, 'virtual-machine': 180_000 };
+const keyPauseMs = 25;
+const checkEveryMs = 1_000;
+
+export async function startInstance(parts: Parts, machine: MachineSpec): Promise<Endpoint> {
+  const place = await parts.places.instance(machine.ref);
+  const object = place && (await find(parts.client, place));
+  if (!object) throw notThere();
+  const { nic } = await surroundings(parts, machine, object.type);
+  const running = await stopIfElsewhere(parts, object, nic);
+  const endpoint = await publishFree(parts, machine, object);
+  if (!running) await boot(parts, machine, object, nic);
+  await Promise.all([
+    finishFirstStart(parts, object),
+    untilItAnswers(parts, object, sshOf(parts, nic, endpoint)),
+  ]);
+  return endpoint;
+}
+
+/** A guest has its address for as long as it runs; with another SSH port it needs another one. */
+async function stopIfElsewhere(
+  parts: Parts,
+  object: InstanceObject,
+  nic: Device,
+): Promise<boolean> {
+  if (!isRunning(object)) return false;
+  if (addressIn(object) === nic['ipv4.address']) return true;
+  await stopAtOnce(parts, placeOf(object));
+  return false;
+}
+
+async function boot(
+  parts: Parts,
+  machine: MachineSpec,
+  object: InstanceObject,
+  nic: Device,
+): Promise<void> {
+  const place = placeOf(object);
+  // What a crash of Incus in the middle of a copy left frozen.
+  const body = stateChange(object.status === 'Frozen' ? 'unfreeze' : 'start');
+  const options = at(place, { operationMs: startMs });
+  const start = async () => {
+    if (object.status !== 'Frozen') await makeAsWanted(parts, machine, object, nic);
+    await settle(
+      parts,
+      place,
+      () => parts.client.change('PUT', statePath(place), body, options),
+      (now) => now !== undefined && isRunning(now),
+    );
+  };
+  try {
+    await withRoom(parts.options, object, start, 'limit again');
+  } catch (error) {
+    await parts.forwards.withdraw(machine.ref).catch(() => undefined);
+    throw error;
+  }
+}
+
+/** What could not be changed while it ran, or was changed by others. */
+async function makeAsWanted(
+  { client }: Parts,
+  machine: MachineSpec,
+  object: InstanceObject,
+  nic: Device,
+): Promise<void> {
+  const { root: _root, ...current } = object.devices;
+  const devices = deviceChange(current, { eth0: nic, ...gpuDevices(machine.gpus) });
+  const config = settingsChange(object.config, sizesOf(machine));
+  if (Object.keys({ ...devices, ...config }).length === 0) return;
+  const place = placeOf(object);
+  await client.change('PATCH', instancePath(place), { config, devices }, at(place));
+}
+
+async function finishFirstStart({ client, keys }: Parts, object: InstanceObject): Promise<void> {
+  if (isReady(object.config)) return;
+  const place = placeOf(object);
+  for (const key of readKeys(object.config[berthKeys.firstKeys])) {
+    await addWhenUp(() => keys.add(place, key), bootMs[object.type]);
+  }
+  await client.change('PATCH', instancePath(place), firstStartDone, at(place));
+}
+
+/** The guest's first process is there before commands can be run beside it. */
+async function addWhenUp(add: () => Promise<unknown>, patienceMs: number): Promise<void> {
+  const giveUpAt = performance.now() + patienceMs;
+  for (;;) {
+    try {
+      await add();
+      return;
+    } catch (error) {
+      if (!mayPass(error) || performance.now() > giveUpAt) throw asSnapshotProblem(error);
+    }
+    await sleep(keyPauseMs);
+  }
+}
+
+const mayPass = (error: unknown): boolean =>
+  error instanceof EngineError && ['failed', 'not_running', 'timeout'].includes(error.kind);
+
+/** What is in the way of the first key came with the disk: nobody has logged in yet. */
+function asSnapshotProblem(error: unknown): unknown {
+  if (!(error instanceof EngineError) || error.kind !== 'guest_conflict') return error;
+  const what = error.message.replace('then try again', 'then make a new snapshot of it');
+  const message = `No key can be added to what the snapshot holds. ${what}`;
+  return new EngineError('guest_conflict', message, { cause: error });
+}
+
+/** On the machine that Incus runs on, the guest itself can be asked; from elsewhere, through the published port. */
+function sshOf({ options, overview }: Parts, nic: Device, endpoint: Endpoint): Endpoint {
+  const isHere = options.endpoints.some((one) => one.startsWith('unix:'));
+  const ip = nic['ipv4.address'];
+  return isHere && !overview.last.clustered && ip !== undefined ? { ip, port: 22 } : endpoint;
+}
+
+async function untilItAnswers(
+  { client }: Parts,
+  object: InstanceObject,
+  endpoint: Endpoint,
+): Promise<void> {
+  const place = placeOf(object);
+  const check = async () => {
+    const now = await find(client, place);
+    if (now && isRunning(now)) return;
+    throw new EngineError('failed', 'The instance ended while it was started.');
+  };
+  const timeoutMs = bootMs[object.type];
+  if (await waitForBanner(endpoint, { timeoutMs, check, checkEveryMs })) return;
+  throw new EngineError('timeout', 'The instance runs, but its SSH server does not answer.');
+}

@@ -1,0 +1,103 @@
+import assert from 'node:assert/strict';
+import { mkdir, readdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { EngineError } from '../../src/engines/engine.ts';
+import { buildImage } from '../../src/engines/incus/image-build.ts';
+import { ownArchitecture, recipeHash } from '../../src/engines/incus/image-recipe.ts';
+import { ownSources, ownSuite } from '../../src/engines/incus/image-sources.ts';
+import { makeTemporaryFolder } from './temporary-folder.ts';
+
+async function etcWith(files: Readonly<Record<string, string>>): Promise<string> {
+  const folder = makeTemporaryFolder('berth-image-');
+  await mkdir(join(folder, 'apt/sources.list.d'), { recursive: true });
+  for (const [name, text] of Object.entries(files)) await writeFile(join(folder, name), text);
+  return folder;
+}
+
+test('the suite is the one of this host where it is Debian or Ubuntu', async () => {
+  const debian = await etcWith({ 'os-release': 'ID=debian\nVERSION_CODENAME=bookworm\n' });
+  assert.equal(ownSuite(debian), 'bookworm');
+  const ubuntu = await etcWith({ 'os-release': 'VERSION_CODENAME="noble"\nID=ubuntu\n' });
+  assert.equal(ownSuite(ubuntu), 'noble');
+  const other = await etcWith({ 'os-release': 'ID=fedora\nVERSION_CODENAME=forty\n' });
+  assert.equal(ownSuite(other), 'stable');
+  assert.equal(ownSuite(join(other, 'nothing')), 'stable');
+});
+
+test('packages come from where the host has its own, and from nowhere else', async () => {
+  const folder = await etcWith({
+    'apt/sources.list': [
+      '# deb http://commented.example bookworm main',
+      'deb http://one.example/debian bookworm main contrib',
+      'deb-src http://one.example/debian bookworm main',
+      'deb [arch=amd64 signed-by=/usr/share/keyrings/one.gpg] http://one.example/security bookworm-security main',
+      'deb http://one.example/debian bookworm-backports main',
+      'deb cdrom:[Debian]/ bookworm main',
+      '',
+    ].join('\n'),
+    'apt/sources.list.d/third.list': 'deb https://third.example nodistro main\n',
+    'apt/sources.list.d/two.sources': [
+      'Types: deb deb-src',
+      'URIs: http://two.example/debian',
+      'Suites: bookworm bookworm-updates',
+      'Components: main',
+      'Signed-By: /usr/share/keyrings/two.gpg',
+      '',
+      'Enabled: no',
+      'Types: deb',
+      'URIs: http://off.example/debian',
+      'Suites: bookworm',
+      'Components: main',
+      '',
+    ].join('\n'),
+    'apt/sources.list.d/two.sources.off': 'Types: deb\nURIs: http://off.example\n',
+  });
+  assert.deepEqual(ownSources('bookworm', folder), [
+    'deb http://one.example/debian bookworm main',
+    'deb [signed-by=/usr/share/keyrings/one.gpg] http://one.example/security bookworm-security main',
+    'deb [signed-by=/usr/share/keyrings/two.gpg] http://two.example/debian bookworm main',
+    'deb [signed-by=/usr/share/keyrings/two.gpg] http://two.example/debian bookworm-updates main',
+  ]);
+});
+
+test('a host that has only updates of the suite has nothing to build it from', async () => {
+  const list = 'deb http://one.example/debian trixie-security main\n';
+  const folder = await etcWith({ 'apt/sources.list': list });
+  assert.deepEqual(ownSources('trixie', folder), []);
+});
+
+const mirror = 'http://127.0.0.1:1/debian';
+
+test('an image that was built is found at once', async () => {
+  const cacheFolder = makeTemporaryFolder('berth-image-');
+  const distribution = { suite: 'bookworm', architecture: ownArchitecture() };
+  const folder = join(cacheFolder, recipeHash(distribution, [mirror]));
+  await mkdir(folder);
+  const lines: string[] = [];
+  const progress = (line: string) => lines.push(line);
+  assert.deepEqual(await buildImage({ cacheFolder, suite: 'bookworm', mirror, progress }), {
+    metadata: join(folder, 'metadata.tar.gz'),
+    rootfs: join(folder, 'rootfs.squashfs'),
+    cached: true,
+  });
+  assert.deepEqual(lines, []);
+});
+
+const isRoot = process.getuid?.() === 0;
+
+test('a build that fails says why, leaves nothing, and clears up after those that were killed', {
+  skip: !isRoot,
+}, async () => {
+  const cacheFolder = makeTemporaryFolder('berth-image-');
+  // No process has this number: it is above what the kernel gives out.
+  await mkdir(join(cacheFolder, '.building-4194305-one'));
+  await mkdir(join(cacheFolder, `.building-${process.pid}-two`));
+  const progress = () => {};
+  await assert.rejects(
+    buildImage({ cacheFolder, suite: 'bookworm', mirror, progress }),
+    (error) =>
+      error instanceof EngineError && /mmdebstrap said:[\s\S]*127\.0\.0\.1/.test(error.message),
+  );
+  assert.deepEqual(await readdir(cacheFolder), [`.building-${process.pid}-two`]);
+});

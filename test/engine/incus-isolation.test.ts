@@ -1,0 +1,114 @@
+/** What a guest whose root is hostile can do to its neighbours and its host by the bridge: nothing. */
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
+import { networkInterfaces } from 'node:os';
+import { after, before, describe, it } from 'node:test';
+import { guardRules, guardTable } from '../../src/engines/incus/bridge-guard.ts';
+import {
+  type Bridge,
+  guestAddress,
+  guestNames,
+  guestNic,
+} from '../../src/engines/incus/guest-address.ts';
+import { accessListName, isolateGuests, readBridge } from '../../src/engines/incus/network.ts';
+import { type IncusPlace, openIncusPlace, skipIncus } from '../support/incus.ts';
+import { canConnect, greetIn, makeGuest, type TestGuest } from './incus-guests.ts';
+
+const range = { from: 22_000, to: 22_099 };
+const DNS = 53;
+const SERVED = 8_080;
+
+const nft = (words: string[], input = '') => {
+  const { status, stderr } = spawnSync('nft', words, { input, encoding: 'utf8' });
+  assert.equal(status, 0, stderr);
+};
+
+describe('guests on the bridge', { skip: skipIncus }, () => {
+  let place: IncusPlace;
+  let bridge: Bridge;
+  let hostile: TestGuest;
+  let neighbour: TestGuest;
+  const nicAt = (offset: number) =>
+    guestNic(bridge, guestAddress(bridge, range.from + offset, range));
+
+  before(async () => {
+    place = await openIncusPlace();
+    bridge = await readBridge(place.client, place.network);
+    hostile = await makeGuest(place, `${place.network}-a`, nicAt(0));
+    neighbour = await makeGuest(place, `${place.network}-b`, nicAt(1));
+    await greetIn(neighbour, SERVED);
+  });
+
+  after(async () => {
+    spawnSync('nft', ['delete', 'table', 'bridge', guardTable(bridge)]);
+    await place.remove();
+    await place.client
+      .change('DELETE', `/1.0/network-acls/${accessListName(place.network)}`)
+      .catch(() => undefined);
+  });
+
+  it('reach neither the host nor each other once they are isolated', async () => {
+    const server = createServer((socket) => socket.destroy());
+    server.listen({ host: '0.0.0.0', port: 0 });
+    await once(server, 'listening');
+    const address = server.address();
+    assert.ok(address !== null && typeof address === 'object');
+    const { port } = address;
+    const hosts = [...new Set([bridge.address, ...ownAddresses()])];
+    try {
+      for (const host of hosts) assert.equal(await canConnect(hostile, host, port), true, host);
+      // By the host: the bridge itself lets no two guests talk.
+      await hostile.run('ip', 'route', 'add', neighbour.address, 'via', bridge.address);
+      assert.equal(await isolateGuests(place.client, place.network), true);
+      assert.equal(await isolateGuests(place.client, place.network), false);
+      for (const host of hosts) assert.equal(await canConnect(hostile, host, port), false, host);
+      assert.equal(await canConnect(hostile, bridge.address, DNS), true);
+    } finally {
+      server.close();
+    }
+    assert.equal(await canConnect(hostile, neighbour.address, SERVED), false);
+    await hostile.run('ip', 'route', 'delete', neighbour.address);
+    assert.equal(await canConnect(hostile, neighbour.address, SERVED), false);
+  });
+
+  it('send nothing under an address of their neighbour or of nobody', async () => {
+    assert.equal(await canConnect(hostile, bridge.address, DNS), true);
+    for (const address of [neighbour.address, guestAddress(bridge, range.to, range)]) {
+      await useAddress(hostile, address);
+      assert.equal(await canConnect(hostile, bridge.address, DNS), false, address);
+    }
+    await useAddress(hostile, hostile.address);
+    assert.equal(await canConnect(hostile, bridge.address, DNS), true);
+  });
+
+  it('draw no traffic of a neighbour to themselves with its hardware address', async () => {
+    for (let times = 0; times < 2; times += 1) nft(['-f', '-'], guardRules(bridge, range));
+    const { mac } = guestNames(neighbour.address);
+    const { port } = guestNames(hostile.address);
+    const link = ['ip', 'link', 'set', 'dev', 'eth0'];
+    for (const words of [['down'], ['address', mac], ['up']]) await hostile.run(...link, ...words);
+    await useAddress(hostile, neighbour.address);
+    assert.equal(await canConnect(hostile, bridge.address, DNS), false);
+    const { stdout } = spawnSync('bridge', ['fdb', 'show', 'br', bridge.name], {
+      encoding: 'utf8',
+    });
+    const claims = stdout.split('\n').filter((line) => line.includes(mac) && line.includes(port));
+    assert.deepEqual(claims, []);
+    assert.equal(await canConnect(neighbour, bridge.address, DNS), true);
+  });
+});
+
+const ownAddresses = (): string[] =>
+  Object.entries(networkInterfaces())
+    .filter(([name]) => name.startsWith('e'))
+    .flatMap(([, addresses]) => addresses ?? [])
+    .filter(({ family, internal }) => family === 'IPv4' && !internal)
+    .map(({ address }) => address);
+
+async function useAddress(guest: TestGuest, address: string): Promise<void> {
+  await guest.run('ip', 'address', 'flush', 'dev', 'eth0');
+  await guest.run('ip', 'address', 'add', `${address}/24`, 'dev', 'eth0');
+}

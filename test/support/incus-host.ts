@@ -1,0 +1,101 @@
+/**
+ * A private Incus for one run of the tests: a daemon, a pool and an image in a folder of their own. A process that
+ * waits beside it removes all of it when this one ends, in whatever way (incus-removal.ts).
+ */
+
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import {
+  type Daemon,
+  ensureIncusDaemon,
+  hasSystemd,
+  lxcfsDir,
+  stopIncusDaemon,
+} from '../../scripts/incus-daemon.ts';
+import { IncusClient } from '../../src/engines/incus/client.ts';
+import type { IncusServer } from './incus.ts';
+import { importImage, makePool } from './incus-contents.ts';
+import {
+  abandonedFolders,
+  folderOf,
+  noteLxcfs,
+  prefixOf,
+  removeIncus,
+  stateFolderOf,
+} from './incus-removal.ts';
+
+type Say = (line: string) => void;
+
+export interface PrivateIncus {
+  /** What test/support/incus.ts reads. */
+  readonly environment: Readonly<Record<string, string>>;
+  readonly server: IncusServer;
+  readonly logFile: string;
+  /** Of the daemon, as long as it is there. */
+  signal(signal: 'SIGSTOP' | 'SIGCONT'): void;
+  /** Ends the daemon the hard way; its guests go on. */
+  kill(): Promise<void>;
+  /** Starts the daemon again; resolves when it is ready. */
+  restart(): Promise<void>;
+  /** Removes it; resolves when nothing of it is left. */
+  remove(): Promise<void>;
+}
+
+const REMOVAL = join(import.meta.dirname, 'incus-removal.ts');
+
+function startRemover(folder: string): ChildProcess {
+  // Of its own process group, so that Ctrl-C in a terminal does not end it as well.
+  return spawn(process.execPath, [REMOVAL, folder], {
+    stdio: ['pipe', 'ignore', 'inherit'],
+    detached: true,
+  });
+}
+
+export async function openPrivateIncus(say: Say): Promise<PrivateIncus> {
+  for (const folder of abandonedFolders()) {
+    say(`Removing what an earlier run left in ${folder} ...`);
+    await removeIncus(folder);
+  }
+  const folder = folderOf(process.pid);
+  mkdirSync(folder, { mode: 0o711 });
+  const remover = startRemover(folder);
+  const ended = once(remover, 'exit');
+  const remove = async (): Promise<void> => {
+    remover.stdin?.end();
+    await ended;
+    if (existsSync(folder)) say(`Not everything of ${folder} could be removed.`);
+  };
+  try {
+    const logFile = join(folder, 'incusd.log');
+    const hadLxcfs = existsSync(join(lxcfsDir, 'proc'));
+    const options = { incusDir: stateFolderOf(folder), logFile, say };
+    let daemon: Daemon = await ensureIncusDaemon(options);
+    if (!hadLxcfs && !hasSystemd()) noteLxcfs(folder);
+    const url = `unix:${daemon.socketPath}`;
+    const client = new IncusClient({ endpoints: [url], tls: undefined, project: 'default' });
+    const pool = await makePool(client, daemon.incusDir, say);
+    await importImage(client, pool, say);
+    client.close();
+    const server: IncusServer = { url, pool, prefix: prefixOf(folder) };
+    return {
+      environment: {
+        BERTH_TEST_INCUS_URL: url,
+        BERTH_TEST_INCUS_POOL: pool,
+        BERTH_TEST_INCUS_NETWORK: server.prefix,
+      },
+      server,
+      logFile,
+      signal: (signal) => void (daemon.pid && process.kill(daemon.pid, signal)),
+      kill: () => stopIncusDaemon(daemon, { signal: 'SIGKILL' }),
+      restart: async () => {
+        daemon = await ensureIncusDaemon(options);
+      },
+      remove,
+    };
+  } catch (error) {
+    await remove();
+    throw error;
+  }
+}
