@@ -141,13 +141,15 @@ async function compose(parts: Parts, context: ServiceContext, log: Logger, edge:
   const instances = new InstanceService(creation);
   const snapshots = new SnapshotService({ context, catalog, poke });
   const health = new HealthService(context);
-  const kinds = operationKinds(parts, context, (orgId) => snapshots.changed(orgId));
+  const snapshotsChanged = (orgId: string) => snapshots.changed(orgId);
+  const kinds = operationKinds(parts, context, snapshotsChanged);
   const worker = new Worker({ ...context, kinds, owner: nodeName, onFinished: poke });
   const configuration = new InstanceConfiguration(context);
   const ownPorts = () => portsOf(config, app.server);
   const changes = { context, catalog, placing, configuration, sshPorts, ownPorts };
   const instanceModify = new InstanceModifyService(changes);
-  const monitor = new Monitor({ context, configuration, poke, keysInFlight });
+  const watching = { context, configuration, snapshotsChanged };
+  const monitor = new Monitor({ ...watching, poke, keysInFlight });
   const keptAnswers = new KeptAnswerService(context, nodeName);
   const scheduler = new Scheduler(worker, monitor, log, [() => keptAnswers.sweep()]);
   const { bodyLimitBytes } = config;

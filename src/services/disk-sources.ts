@@ -1,5 +1,5 @@
 import { type Catalog, findTemplate, type Template } from '../domain/catalog.ts';
-import { conflict, invalidRequest } from '../domain/errors.ts';
+import { AppError, conflict, invalidRequest } from '../domain/errors.ts';
 import { type DiskSource, type EngineCapabilities, EngineError } from '../engines/engine.ts';
 import type { Db } from '../store/database.ts';
 import type { InstanceRow, SnapshotRow } from '../store/schema.ts';
@@ -31,7 +31,7 @@ export async function resolveSource(
   const startable = catalog.templates.filter((one) => capabilities.templates.includes(one.source));
   const template = findTemplate(catalog, wish.template);
   if (template) {
-    const name = requireStartable(template, startable);
+    const name = requireStartable(template, startable, capabilities);
     return { name, snapshot: undefined, hosts: template.hosts };
   }
   const snapshot = await findSnapshotByName(tx, wish.orgId, wish.template);
@@ -53,8 +53,17 @@ export async function resolveSource(
   return { name: snapshot.name, snapshot, hosts: [] };
 }
 
-function requireStartable(template: Template, startable: readonly Template[]): string {
+function requireStartable(
+  template: Template,
+  startable: readonly Template[],
+  capabilities: EngineCapabilities,
+): string {
   if (startable.includes(template)) return template.key;
+  if (capabilities.templates.length === 0)
+    throw new AppError(
+      'unavailable',
+      'There is nothing to start an instance from: the engine cannot be reached, or it has no image yet. Try again in a minute, or ask the operator.',
+    );
   throw invalidRequest(
     `The field "template" is "${template.key}", which this host cannot start; it has: ${keysOf(startable)}.`,
   );

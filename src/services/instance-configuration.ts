@@ -13,6 +13,8 @@ import { loadMachine } from './machine.ts';
 /** An answer comes within 25 s: waiting for its turn, and the engine twice, together. */
 const turnPatienceMs = 7_000;
 const engineDeadlineMs = 8_000;
+/** A change that was given up may still be on its way, and overtake what sets it right. */
+const doubtMs = 20_000;
 
 /**
  * Brings the engine's part of an instance (its sizes, its published ports) to what the database says, and keeps it
@@ -23,6 +25,8 @@ export class InstanceConfiguration {
   readonly #turns = new KeyedLock();
   /** Instances that this process has brought to what the database says. */
   readonly #configured = new Set<string>();
+  /** Until when it is looked again although all was as it should be: a time, or unknown while the engine is away. */
+  readonly #doubtful = new Map<string, number | undefined>();
   readonly #reported = new Set<string>();
 
   constructor(context: ServiceContext) {
@@ -41,6 +45,8 @@ export class InstanceConfiguration {
       await withDeadline(work, engineDeadlineMs);
     } catch (error) {
       this.#configured.delete(instanceId);
+      if (error instanceof EngineError && error.kind === 'timeout')
+        this.#doubtful.set(instanceId, undefined);
       throw error;
     }
   }
@@ -87,13 +93,26 @@ export class InstanceConfiguration {
     try {
       // All at once: an instance that is started at this very moment loses none of its ports by it.
       await engine.configure(machine);
-      this.#configured.add(instanceId);
+      this.#settle(instanceId);
       for (const port of machine.httpPorts) this.#reported.delete(`${instanceId} ${port}`);
     } catch (error) {
       if (!isPortProblem(error)) throw error;
       await this.#publishOneByOne(instanceId, machine);
     }
     await releaseLeftovers(store.db, instance.org_id, instanceId, now());
+  }
+
+  #settle(instanceId: string): void {
+    const now = this.#context.now();
+    const until = this.#doubtful.has(instanceId)
+      ? (this.#doubtful.get(instanceId) ?? now + doubtMs)
+      : now;
+    if (now < until) {
+      this.#doubtful.set(instanceId, until);
+      return;
+    }
+    this.#doubtful.delete(instanceId);
+    this.#configured.add(instanceId);
   }
 
   /** A port that is taken is no reason to go without the others. */
@@ -105,7 +124,7 @@ export class InstanceConfiguration {
     const configure = (ports: Iterable<number>) =>
       engine.configure({ ...machine, httpPorts: [...ports] });
     await configure(published);
-    this.#configured.add(instanceId);
+    this.#settle(instanceId);
     for (const port of machine.httpPorts.filter((wanted) => !published.has(wanted))) {
       if (await this.#publish(instanceId, port, () => configure([...published, port])))
         published.add(port);

@@ -12,6 +12,7 @@ import type { ServiceContext } from './context.ts';
 import { withDeadline } from './engine-errors.ts';
 import type { InstanceConfiguration } from './instance-configuration.ts';
 import { enqueue, type OperationName, operationDeadlines } from './operations.ts';
+import { SnapshotKeeper } from './snapshot-keeper.ts';
 import { StrayReporter } from './strays.ts';
 
 const vanished =
@@ -23,6 +24,8 @@ export interface MonitorOptions {
   readonly context: ServiceContext;
   readonly configuration: InstanceConfiguration;
   readonly poke: () => void;
+  /** Called with the organization whose list of snapshots is not what it was. */
+  readonly snapshotsChanged: (orgId: string) => void;
   /** Keys that a request is still working on. */
   readonly keysInFlight: ReadonlySet<string>;
   /** An engine that hangs must not keep the monitor from its next look. */
@@ -34,13 +37,15 @@ const defaultDeadlineMs = 10_000;
 /**
  * Compares what the database says with what the engine holds, and sets right what differs: a dead instance is
  * started again, one that should be stopped is stopped, published ports and sizes are set, and a generated key whose
- * answer never left is taken back. An instance that the engine lost sight of is UNKNOWN until it has it again.
+ * answer never left is taken back. An instance that the engine lost sight of is UNKNOWN until it has it again, a
+ * snapshot FAILED.
  * What the database does not know is reported, never deleted.
  */
 export class Monitor {
   readonly #options: MonitorOptions;
   readonly #context: ServiceContext;
   readonly #strays: StrayReporter;
+  readonly #snapshots: SnapshotKeeper;
   readonly #deadlineMs: number;
   readonly #reported = new Set<string>();
   /** The slow part of a look, while it is under way: the next look begins no second one. */
@@ -52,6 +57,7 @@ export class Monitor {
     this.#options = options;
     this.#context = options.context;
     this.#strays = new StrayReporter(options.context);
+    this.#snapshots = new SnapshotKeeper(options.context, options.snapshotsChanged);
     this.#deadlineMs = options.engineDeadlineMs ?? defaultDeadlineMs;
   }
 
@@ -63,8 +69,10 @@ export class Monitor {
     this.#expectsStopped = afterPlannedStop;
     try {
       const before = await listSteadyInstances(this.#context.store.db);
+      await this.#snapshots.begin();
       const inventory = await withDeadline(this.#context.engine.inventory(), this.#deadlineMs);
       for (const instance of before) await this.#compare(instance, inventory);
+      await this.#snapshots.look(inventory);
       await this.#strays.look(inventory);
       // What takes longer goes on beside the next looks.
       if (this.#slowPart) return;

@@ -153,6 +153,43 @@ export async function filterSnapshotRefs(db: Db, refs: readonly string[]): Promi
   return rows.map((row) => row.engine_ref);
 }
 
+/** The engine names of all snapshots that are READY. */
+export async function listReadySnapshotRefs(db: Db): Promise<string[]> {
+  const query = db.selectFrom('snapshots').select('engine_ref');
+  const rows = await query.where('status', '=', 'READY').where('deleted_at', 'is', null).execute();
+  return rows.map((row) => row.engine_ref);
+}
+
+/**
+ * Moves a snapshot that is not deleted from one status to another, unless its creation or the undoing of that is under
+ * way; undefined when it was not so.
+ */
+export function moveSnapshot(
+  db: Db,
+  engineRef: string,
+  { from, to }: { readonly from: SnapshotRow['status']; readonly to: SnapshotRow['status'] },
+): Promise<{ readonly org_id: string } | undefined> {
+  return db
+    .updateTable('snapshots')
+    .set({ status: to })
+    .where('engine_ref', '=', engineRef)
+    .where('status', '=', from)
+    .where('deleted_at', 'is', null)
+    .where((eb) =>
+      eb.not(
+        eb.exists(
+          eb
+            .selectFrom('operations')
+            .select('operations.id')
+            .whereRef('operations.subject_id', '=', 'snapshots.id')
+            .where('operations.finished_at', 'is', null),
+        ),
+      ),
+    )
+    .returning('org_id')
+    .executeTakeFirst();
+}
+
 export async function updateSnapshot(
   db: Db,
   id: string,

@@ -158,6 +158,8 @@ test('a holder keeps the disk and inherits nothing else', () => {
       'user.berth.kind': 'snapshot',
       'user.berth.ready': '',
       'user.berth.ref': 'snap',
+      // What an image would write into a tenant's disk as root of the host.
+      'volatile.apply_template': 'none',
     },
     devices: {
       root: { type: 'disk', path: '/', pool: 'fast', size: '100GB' },
@@ -185,7 +187,7 @@ test('a restored instance is like a new one, with the disk of the holder', () =>
     architecture: 'x86_64',
     profiles: [],
     source: { type: 'copy', source: 'berth-s-snap', project: 'default', instance_only: true },
-    config: { ...ownConfig, 'user.berth.keys': '' },
+    config: { ...ownConfig, 'user.berth.keys': '', 'volatile.apply_template': 'none' },
     devices: {
       root: { type: 'disk', path: '/', pool: 'fast', size: '100GB' },
       eth0: nic,

@@ -164,7 +164,7 @@ export function bodyFromHolder(
     architecture: holder.architecture,
     profiles: [],
     source: copyOf(holder),
-    config: { ...emptied(holder.config), ...instanceConfig(machine, around, keys) },
+    config: { ...emptied(holder.config), ...instanceConfig(machine, around, keys), ...noTemplates },
     devices: { ...masked(holder.devices), ...instanceDevices(machine, around) },
   };
 }
@@ -183,10 +183,17 @@ export function holderBody(snapshotRef: EngineRef, source: CopySource): Instance
       'boot.autostart': 'false',
       [berthKeys.kind]: 'snapshot',
       [berthKeys.ref]: snapshotRef,
+      ...noTemplates,
     },
     devices: { ...masked(source.devices), ...(root && { root }) },
   };
 }
+
+/**
+ * The templates of an image are written at the first start of a copy, by root of the host, to paths on a disk that a
+ * tenant has had: a symbolic link there would be followed, or keep the copy from starting.
+ */
+const noTemplates: Settings = { 'volatile.apply_template': 'none' };
 
 /** What a source has set by us or by hand, taken back: an empty value is as good as none. */
 const emptied = (config: Settings): Settings =>
