@@ -74,7 +74,13 @@ function rawExec({ place }: IncusRig) {
   return async (uuid: string, line: string): Promise<void> => {
     const [, base64 = ''] = line.split(' ');
     const limits = { until: Math.floor(Date.now() / 1000) + 60, seconds: 60 };
-    const append = { line, base64, since: 0, nonce: crypto.randomUUID().replaceAll('-', '') };
+    const append = {
+      line,
+      base64,
+      since: 0,
+      recent: 1,
+      nonce: crypto.randomUUID().replaceAll('-', ''),
+    };
     const where = { name: instanceName(uuid), project: place.project };
     const command = () => appendCommand(limits, append);
     const status = await exec.run(where, performance.now() + 60_000, command);

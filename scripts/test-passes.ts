@@ -43,17 +43,18 @@ export function planPasses({ paths, quick, engine }: Wishes): Pass[] {
   );
 }
 
+const exclude = (path: string) => path.includes('node_modules');
+
+const patternOf = (path: string): string =>
+  statSync(path, { throwIfNoEntry: false })?.isDirectory()
+    ? `${path.replace(/\/$/, '')}/**/*.test.ts`
+    : path;
+
+/** Those of which there is no test. */
+export const missingAmong = (paths: readonly string[]): string[] =>
+  paths.filter((path) => globSync(patternOf(path), { exclude }).length === 0);
+
 function filesOf(paths: readonly string[]): string[] {
-  const patterns = paths.map((path) =>
-    statSync(path, { throwIfNoEntry: false })?.isDirectory()
-      ? `${path.replace(/\/$/, '')}/**/*.test.ts`
-      : path,
-  );
-  const exclude = (path: string) => path.includes('node_modules');
-  // A name of which there is no file goes on to node's runner, which says so.
-  const found = patterns.flatMap((pattern) => {
-    const files = globSync(pattern, { exclude });
-    return files.length > 0 ? files : [pattern];
-  });
-  return [...new Set(found.map((file) => relative('', file)))].sort();
+  const found = globSync(paths.map(patternOf), { exclude });
+  return found.map((file) => relative('', file)).sort();
 }

@@ -10,7 +10,13 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { constants, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { ensureSystemPackages } from './system-packages.ts';
-import { type EngineName, leftOutByQuick, type Pass, planPasses } from './test-passes.ts';
+import {
+  type EngineName,
+  leftOutByQuick,
+  missingAmong,
+  type Pass,
+  planPasses,
+} from './test-passes.ts';
 import type { Totals } from './test-totals.ts';
 
 interface Outcome extends Totals {
@@ -133,9 +139,10 @@ const paths = given.filter((word) => !word.startsWith('-'));
 if (!ensureSystemPackages(say))
   say('Going on: the tests that need these are skipped and counted as skipped.');
 
+const missing = missingAmong(paths);
 const passes = planPasses({ paths, quick, engine });
-if (passes.length === 0) {
-  say(`There are no tests in ${paths.join(' ')} for that.`);
+if (missing.length > 0 || passes.length === 0) {
+  say(`There is no such test: ${(missing.length > 0 ? missing : given).join(' ')}`);
   process.exit(2);
 }
 const outcomes: Outcome[] = [];

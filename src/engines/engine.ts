@@ -135,15 +135,22 @@ export class EngineError extends Error {
   override readonly name = 'EngineError';
   readonly kind: EngineErrorKind;
   readonly detail: string | undefined;
+  /** Of a failed `addKey` that may have done its work all the same: resolves when that is known, and never rejects. */
+  readonly outcome: Promise<AddKeyOutcome | undefined> | undefined;
 
   constructor(
     kind: EngineErrorKind,
     message: string,
-    options: { detail?: string; cause?: unknown } = {},
+    options: {
+      detail?: string;
+      cause?: unknown;
+      outcome?: Promise<AddKeyOutcome | undefined>;
+    } = {},
   ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.kind = kind;
     this.detail = options.detail;
+    this.outcome = options.outcome;
   }
 }
 
@@ -172,7 +179,7 @@ export interface Engine {
   stop(ref: EngineRef): Promise<void>;
   /** Stops it, then removes disk, processes, mounts and files. */
   delete(ref: EngineRef): Promise<void>;
-  /** Resolved: the line is in the file, flushed to disk, and sshd reads that file. Rejected: the file is as it was. */
+  /** Resolved: the line is in the file, flushed to disk, and sshd reads that file. Rejected: the file is as it was, unless the error has an `outcome`. */
   addKey(ref: EngineRef, key: AuthorizedKey): Promise<AddKeyOutcome>;
   /** How many lines were taken out; every other line stays byte for byte. A missing file is 0. */
   removeKey(ref: EngineRef, match: KeyMatch): Promise<number>;

@@ -17,8 +17,9 @@ import { newId } from '../domain/ids.ts';
 import type { KeyedLock } from '../domain/keyed-lock.ts';
 import { generateKeyPair } from '../domain/ssh-key-pair.ts';
 import { parsePublicKey, type SshPublicKey } from '../domain/ssh-public-key.ts';
+import { EngineError } from '../engines/engine.ts';
 import type { Db } from '../store/database.ts';
-import { confirmKey, deleteKey, recordKey, withdrawKey } from '../store/instance-keys.ts';
+import { confirmKey, deleteKey, listKeys, recordKey, withdrawKey } from '../store/instance-keys.ts';
 import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
 import { audit } from './audit.ts';
 import { type Actor, requireInstance, requireState, type ServiceContext } from './context.ts';
@@ -164,12 +165,30 @@ export class InstanceKeyService {
     try {
       return await withDeadline(work, engineDeadlineMs);
     } catch (error) {
-      work.then(
-        (late) => (late.outcome === 'added' ? this.#removeLine(request, late.line) : undefined),
-        () => undefined,
-      );
+      void this.#takeBackLate(request, work);
       throw explainEngineError(error);
     }
+  }
+
+  /** The line of an add that failed for its caller, and was done all the same; unless another request was told of it. */
+  async #takeBackLate(request: KeyRequest, work: Promise<AddKeyOutcome>): Promise<void> {
+    const { instance, key } = request;
+    const late = await work.catch((error: unknown) =>
+      error instanceof EngineError ? error.outcome : undefined,
+    );
+    if (late?.outcome !== 'added') return;
+    await this.#locks
+      .run(`${instance.id} ${key.fingerprint}`, async () => {
+        const rows = await listKeys(this.#context.store.db, instance.org_id, instance.id);
+        const isWanted = rows.some(
+          (row) => row.fingerprint === key.fingerprint && row.state === 'active',
+        );
+        if (!isWanted) await this.#removeLine(request, late.line);
+      })
+      .catch((error: unknown) => {
+        const fields = { err: error, instance: instance.id, fingerprint: key.fingerprint };
+        this.#context.log.error(fields, 'a key could not be taken back');
+      });
   }
 
   async #prove(request: KeyRequest): Promise<void> {

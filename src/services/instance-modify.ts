@@ -169,7 +169,7 @@ export class InstanceModifyService {
     const { context, sshPorts, ownPorts } = this.#options;
     if (ports.length > 0 && !context.engine.capabilities.publishesPorts)
       throw invalidRequest(
-        'Ports cannot be published here: instances have a network of their own. Use a tunnel instead: ssh -L.',
+        'Ports cannot be published on this host; its operator finds the reason in GET /readyz. Use a tunnel instead: ssh -L.',
       );
     const forSsh = ports.find((port) => port >= sshPorts.from && port <= sshPorts.to);
     if (forSsh !== undefined)

@@ -24,8 +24,9 @@ export class SnapshotKeeper {
     this.#before ??= new Set(await listReadySnapshotRefs(this.#context.store.db));
   }
 
-  async look({ snapshots }: EngineInventory): Promise<void> {
+  async look({ snapshots: found, incomplete }: EngineInventory): Promise<void> {
     const before = this.#before ?? new Set();
+    const snapshots = incomplete ? before.union(found) : found;
     for (const ref of before.difference(snapshots))
       if (await this.#move(ref, 'READY', 'FAILED'))
         this.#context.log.error({ snapshot: ref }, 'a snapshot vanished from the engine');

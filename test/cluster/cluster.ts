@@ -1,6 +1,6 @@
 /** A cluster of three Incus servers on this machine: what a platform team has on three. */
 
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { generate } from 'selfsigned';
@@ -26,6 +26,8 @@ export class Cluster {
   private constructor(network: HostNetwork) {
     this.#network = network;
     this.folder = mkdtempSync(join(tmpdir(), 'berth-cluster-'));
+    // The users of the guests have to pass through.
+    chmodSync(this.folder, 0o711);
     this.members = network.hosts.map((host) => new Member(host, this.folder));
   }
 
@@ -72,6 +74,8 @@ export class Cluster {
     await client.change('POST', '/1.0/networks', { name: clusterNetwork, type: 'bridge', config });
     await client.change('PUT', '/1.0/cluster', { server_name: host.name, enabled: true });
     for (const member of this.members.slice(1)) await this.#join(member);
+    const noted = { config: { 'user.berth.quotas': 'simple' } };
+    await client.change('PATCH', `/1.0/storage-pools/${clusterPool}`, noted);
     await this.#trustClient();
   }
 

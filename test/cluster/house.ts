@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import type { IncusClient } from '../../src/engines/incus/client.ts';
 import { House, type Machine, newTenantToken } from '../support/house.ts';
 import { skipIncus } from '../support/incus.ts';
 import { importImage } from '../support/incus-contents.ts';
@@ -49,7 +50,6 @@ ${template('base', '')}${template('first', 'hosts: [m1]')}${template('third', 'h
 interface Listed {
   readonly name: string;
   readonly location: string;
-  readonly status: string;
 }
 
 export class ClusterHouse extends House {
@@ -91,16 +91,19 @@ export class ClusterHouse extends House {
   /** Everything that the cluster has, as it sees it itself. */
   async listed(): Promise<readonly Listed[]> {
     const query = { recursion: '1' };
-    const client = this.cluster.members.find(({ isRunning }) => isRunning)?.client;
-    assert.ok(client, 'a member runs');
-    return client.get<Listed[]>('/1.0/instances', { query, timeoutMs: 30_000 });
+    return this.#client.get<Listed[]>('/1.0/instances', { query, timeoutMs: 30_000 });
   }
 
-  /** The member that has an instance. */
+  get #client(): IncusClient {
+    const member = this.cluster.members.find(({ isRunning }) => isRunning);
+    assert.ok(member, 'a member runs');
+    return member.client;
+  }
+
+  /** The member that has an instance. The list would wait for a member that was lost just now. */
   async hostOf({ uuid }: Pick<Machine, 'uuid'>): Promise<string> {
-    const found = (await this.listed()).find(({ name }) => name === `berth-i-${uuid}`);
-    assert.ok(found, `the cluster has ${uuid}`);
-    return found.location;
+    const path = `/1.0/instances/berth-i-${uuid}`;
+    return (await this.#client.get<Listed>(path, { timeoutMs: 30_000 })).location;
   }
 
   override async dispose(): Promise<void> {

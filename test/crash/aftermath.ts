@@ -68,10 +68,10 @@ async function look(api: Api): Promise<Settled> {
 }
 
 /** Waits until everything is in order; the last thing that was not is the error. */
-export async function settled(house: House): Promise<Settled> {
+export async function settled(house: House, timeoutMs = SETTLE_MS): Promise<Settled> {
   const { view } = house.service;
   let state: Settled = { instances: [], snapshots: [] };
-  await eventuallyPasses(SETTLE_MS, async () => {
+  await eventuallyPasses(timeoutMs, async () => {
     state = await look(house.api);
     assertSettled(state);
     await assertNothingLeftOver(view, state);

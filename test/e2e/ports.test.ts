@@ -2,12 +2,15 @@
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import type { Readiness } from '../../src/api/service.ts';
 import { modified } from '../contract/answers.ts';
 import type { Api } from '../support/client.ts';
 import { fetchText, occupy, openRequest, serveInGuest, vacate } from '../support/guest-server.ts';
 import { openHouse } from '../support/house.ts';
+import { exchange } from '../support/http.ts';
 import { engineUnderTest, onlyOn } from '../support/incus.ts';
 import { claimPorts } from '../support/ports.ts';
+import { allProcesses, type HostProcess, networkHelpersOf } from '../support/processes.ts';
 import { sshWell } from '../support/ssh.ts';
 import { eventuallyPasses } from '../support/waiting.ts';
 
@@ -35,12 +38,17 @@ const isFreeAgain = (port: number) =>
     assert.deepEqual((await change(main.id, { add_ports: [port] })).http_ports, [port]);
   });
 
-const sharedNetwork = onlyOn('sandbox', 'its instances share the network of the host');
+const onSandbox = onlyOn('sandbox', 'its instances are told where to listen');
+const readyz = await exchange(service.baseUrl, { method: 'GET', path: '/readyz' });
+const { capabilities } = JSON.parse(readyz.text) as Readiness;
+const sharedNetwork = capabilities.ownNetwork && 'instances have networks of their own here';
+const forwards = engineUnderTest === 'sandbox';
 test('an instance knows the address that its servers are to listen on', {
-  skip: skip || sharedNetwork,
+  skip: skip || onSandbox,
 }, async () => {
   const told = (await sshWell(main.login, 'echo $BERTH_ADDRESS')).trimEnd();
-  assert.match(told, /^127\.64\.\d{1,3}\.\d{1,3}$/);
+  const address = capabilities.ownNetwork ? /^127\.0\.0\.1$/ : /^127\.64\.\d{1,3}\.\d{1,3}$/;
+  assert.match(told, address);
   const { name } = await api.instance(main.id);
   assert.match(await sshWell(main.login, `getent hosts ${name}`), new RegExp(`^${told} `));
 });
@@ -81,9 +89,13 @@ for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
     const port = newPort();
     await serveInGuest(main.login, port, { body: signal });
     await change(main.id, { add_ports: [port] });
+    const helpers = networkHelpersOf(service.pid ?? 0);
+    assert.equal(helpers.length, forwards && capabilities.ownNetwork ? 1 : 0);
     await service.end(signal);
+    const isLeft = ({ pid }: HostProcess) => helpers.some((helper) => helper.pid === pid);
+    await eventuallyPasses(10_000, () => assert.deepEqual(allProcesses().filter(isLeft), []));
     const meanwhile = await fetchText(HOST, port);
-    assert.equal(meanwhile, engineUnderTest === 'sandbox' ? 'ECONNREFUSED' : signal);
+    assert.equal(meanwhile, forwards ? 'ECONNREFUSED' : signal);
     await service.start();
     assert.deepEqual(await portsOf(main.id), [port]);
     assert.equal(await fetchText(HOST, port), signal);

@@ -85,7 +85,13 @@ describe('the bytes of authorized_keys in an Incus guest', { skip: skipIncus }, 
   const giveUpAt = () => performance.now() + 8_000;
   const append = (limits = soon(), since = 0, line = WANTED) =>
     exec.run(guest.place, giveUpAt(), () =>
-      appendCommand(limits, { line, base64: line.split(' ')[1] ?? '', since, nonce: 'n' }),
+      appendCommand(limits, {
+        line,
+        base64: line.split(' ')[1] ?? '',
+        since,
+        recent: 1,
+        nonce: 'n',
+      }),
     );
   const replace = async (
     before: string,

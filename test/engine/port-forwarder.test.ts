@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { after, afterEach, test } from 'node:test';
+import { dialerAt } from '../../src/engines/sandbox/dialer.ts';
 import { PortForwarder } from '../../src/engines/sandbox/port-forwarder.ts';
 import { addressFor, PublishedPorts } from '../../src/engines/sandbox/published-ports.ts';
 import { occupy, vacate } from '../support/guest-server.ts';
@@ -13,10 +14,23 @@ import { rejectsWith } from './engine-contract.ts';
 
 const HOST = '127.0.0.1';
 const SSH_PORT = 22_345;
+const guestAddress = addressFor(SSH_PORT);
+const running = {
+  ref: 'running',
+  launcher: { pid: process.pid, startTicks: '0' },
+  endpoint: { ip: HOST, port: SSH_PORT },
+  depth: 1,
+  unconfined: false,
+  ownNetwork: false,
+};
 const range = await claimPorts(40);
 let nextPort = range.from;
 const problems: unknown[] = [];
-const published = new PublishedPorts(HOST, (_level, _message, fields) => problems.push(fields));
+const published = new PublishedPorts(
+  HOST,
+  (_level, _message, fields) => problems.push(fields),
+  () => dialerAt(guestAddress),
+);
 const sockets: Socket[] = [];
 const servers: Server[] = [];
 
@@ -40,10 +54,10 @@ async function publish(guest?: (socket: Socket) => void): Promise<number> {
       guest(socket);
     });
     servers.push(server);
-    server.listen({ host: addressFor(SSH_PORT), port });
+    server.listen({ host: guestAddress, port });
     await once(server, 'listening');
   }
-  await published.set(`ref-${port}`, SSH_PORT, [port]);
+  await published.set(`ref-${port}`, running, [port]);
   return port;
 }
 
@@ -167,23 +181,32 @@ test('so many connections and no more, until one ends', async () => {
 });
 
 test('an address that this host does not have is a failure that names the port', async () => {
-  const elsewhere = new PublishedPorts('192.0.2.1', () => {});
-  const error = await rejectsWith('failed', () => elsewhere.set('ref', SSH_PORT, [nextPort]));
+  const elsewhere = new PublishedPorts(
+    '192.0.2.1',
+    () => {},
+    () => dialerAt(guestAddress),
+  );
+  const error = await rejectsWith('failed', () => elsewhere.set('ref', running, [nextPort]));
   assert.match(error.message, new RegExp(String(nextPort)));
   assert.deepEqual(elsewhere.of('ref'), []);
 });
 
 test('a low port is refused where the service may not have it', async (t) => {
   if (process.getuid?.() === 0) return t.skip('root may listen on any port');
-  const options = { address: HOST, port: 1, target: () => HOST, admit: () => true };
-  const none = { leave: () => {}, onProblem: () => {} };
+  const options = { address: HOST, port: 1, admit: () => true };
+  const none = {
+    dial: dialerAt(HOST).dial,
+    sharesPorts: true,
+    leave: () => {},
+    onProblem: () => {},
+  };
   await rejectsWith('port_refused', () => PortForwarder.open({ ...options, ...none }));
 });
 
 test('a port that is only just being given up is open when the instance has started', async () => {
   const port = nextPort++;
   const former = await occupy(port);
-  const started = published.setWhatIsFree('ref-late', SSH_PORT, [port]);
+  const started = published.setWhatIsFree('ref-late', running, [port]);
   await new Promise((resolve) => setTimeout(resolve, 30));
   await vacate(former);
   await started;

@@ -18,7 +18,8 @@ export function sandboxOptions(
     listenAddress: '127.0.0.1',
     portsAddress: '127.0.0.1',
     allowUnconfinedShells: false,
-    network: 'auto',
+    // The suite may be run for either kind of network.
+    network: process.env.BERTH_SANDBOX_NETWORK === 'host' ? 'host' : 'auto',
     limits: 'auto',
     sandboxUser: 'berth-sandbox',
     log: () => undefined,

@@ -19,7 +19,8 @@ const told: { readonly fields: object; readonly message: string }[] = [];
 const tell = (fields: object, message: string) => void told.push({ fields, message });
 const context = { ...shop.context, log: { info: tell, warn: tell, error: tell } };
 const configuration = new InstanceConfiguration(context);
-const watching = { context, configuration, poke: () => {} };
+const snapshotsChanged = (orgId: string) => shop.snapshots.changed(orgId);
+const watching = { context, configuration, poke: () => {}, snapshotsChanged };
 const newMonitor = (engineDeadlineMs = 30_000) =>
   new Monitor({ ...watching, keysInFlight: new Set(), engineDeadlineMs });
 let monitor: Monitor;
@@ -147,6 +148,22 @@ test('what vanished comes back when the engine has it again, and says what it is
   const row = await rowOf(running);
   assert.match(row.failure ?? '', /is gone/);
   assert.equal(row.status_before, 'RUNNING');
+});
+
+test('what an engine that cannot see everything leaves out is as it was', async () => {
+  await shop.snapshots.create(shop.actor, running, 'unseen');
+  await shop.settle();
+  await monitor.look();
+  vanished(running, stopped);
+  shop.faults.incomplete = true;
+  await monitor.look();
+  await monitor.look();
+  assert.deepEqual(await statuses(), asItWas);
+  const { body } = await shop.snapshots.list(shop.actor);
+  assert.match(body.toString(), /"READY"/);
+  unreachable(elsewhere);
+  await monitor.look();
+  assert.deepEqual(await statuses(), ['RUNNING', 'STOPPED', 'UNKNOWN'], 'what it says counts');
 });
 
 test('what failed for good stays UNKNOWN, whatever the engine has', async () => {

@@ -38,6 +38,8 @@ export class Faults {
   /** Facts on their way from the engine, by its name for the instance; undefined leaves them out. */
   facts: (ref: EngineRef, facts: InstanceFacts) => InstanceFacts | undefined = (_ref, facts) =>
     facts;
+  /** The engine says that it could not see everything. */
+  incomplete = false;
   /** What a method waits for before the engine hears of it. */
   readonly gates = new Map<keyof Engine, Promise<void>>();
   /** Methods that never answer. */
@@ -61,6 +63,7 @@ export class Faults {
     this.gates.clear();
     this.capabilities = {};
     this.facts = (_ref, facts) => facts;
+    this.incomplete = false;
     this.asked.length = 0;
   }
 
@@ -92,7 +95,8 @@ export class Faults {
       const changed = this.facts(ref, facts);
       if (changed) seen.set(ref, changed);
     }
-    return { instances: seen, snapshots };
+    if (!this.incomplete) return { instances: seen, snapshots };
+    return { instances: seen, snapshots: new Set(), incomplete: true };
   }
 }
 
@@ -159,6 +163,11 @@ export async function openWorkshop(
   const newWorker = (owner: string, using: readonly OperationKind[] = kinds) =>
     new Worker({ ...context, kinds: using, owner, onFinished: () => {} });
   const worker = newWorker('test');
+  const newMonitor = () =>
+    new Monitor({
+      ...{ context, configuration, poke, keysInFlight: keys.inFlight },
+      snapshotsChanged: (orgId) => snapshots.changed(orgId),
+    });
   const actor = await makeActor(context);
   return {
     ...{
@@ -181,7 +190,9 @@ export async function openWorkshop(
       ...{ context, catalog, placing, configuration, sshPorts: ports },
       ownPorts: () => [],
     }),
-    monitor: new Monitor({ context, configuration, poke, keysInFlight: keys.inFlight }),
+    monitor: newMonitor(),
+    /** As after a restart. */
+    newMonitor,
     /** Runs what is due, lets the clock pass over every pause, and goes on until nothing is left to do. */
     settle: async () => {
       for (let round = 0; round < 500; round++) {

@@ -9,14 +9,18 @@ import { ensurePool } from '../../src/engines/incus/setup.ts';
 
 type Say = (line: string) => void;
 
-const POOL = 'berth';
 /** More than the disk may have: the file is sparse, and tests ask for large disks and write little. */
-const POOL_SIZE_GIB = 400;
+const usual = { name: 'berth', sizeGib: 400 };
 
-export async function makePool(client: IncusClient, incusDir: string, say: Say): Promise<string> {
+export async function makePool(
+  client: IncusClient,
+  incusDir: string,
+  say: Say,
+  { name, sizeGib } = usual,
+): Promise<string> {
   const unused = { network: '', sshPorts: { from: 0, to: 0 } };
-  await ensurePool({ client, incusDir, pool: POOL, poolSizeGib: POOL_SIZE_GIB, ...unused, say });
-  return POOL;
+  await ensurePool({ client, incusDir, pool: name, poolSizeGib: sizeGib, ...unused, say });
+  return name;
 }
 
 /** Built the first time, which takes a minute; from then on it is in the cache of the person who runs the tests. */

@@ -62,7 +62,10 @@ export async function openPrivateIncus(say: Say): Promise<PrivateIncus> {
   mkdirSync(folder, { mode: 0o711 });
   const remover = startRemover(folder);
   const ended = once(remover, 'exit');
+  let restarting: Promise<unknown> = Promise.resolve();
   const remove = async (): Promise<void> => {
+    // Else it would come up again in what is being removed.
+    await restarting.catch(() => undefined);
     remover.stdin?.end();
     await ended;
     if (existsSync(folder)) say(`Not everything of ${folder} could be removed.`);
@@ -90,7 +93,9 @@ export async function openPrivateIncus(say: Say): Promise<PrivateIncus> {
       signal: (signal) => void (daemon.pid && process.kill(daemon.pid, signal)),
       kill: () => stopIncusDaemon(daemon, { signal: 'SIGKILL' }),
       restart: async () => {
-        daemon = await ensureIncusDaemon(options);
+        const starting = ensureIncusDaemon(options);
+        restarting = starting;
+        daemon = await starting;
       },
       remove,
     };

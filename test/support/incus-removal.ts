@@ -132,7 +132,8 @@ function unmountAll(folder: string): void {
 
 /** Of a guest that was killed both ends of its cable are on the host; they go together. */
 function removeBridge(bridge: string): void {
-  for (const port of names(`/sys/class/net/${bridge}/brif`)) run('ip', 'link', 'delete', port);
+  const ports = new Set([...names(`/sys/class/net/${bridge}/brif`), ...lostPorts(bridge)]);
+  for (const port of ports) run('ip', 'link', 'delete', port);
   run('ip', 'link', 'delete', bridge);
 }
 
@@ -145,6 +146,14 @@ function removeRules(prefix: string): void {
   for (const family of new Set(ours.map((one) => one.family)))
     if (chains.every((one) => one.family !== family || ours.includes(one)))
       run('nft', 'delete', 'table', family, 'incus');
+}
+
+/** Of guests that ended while there was no Incus: by the engine's names for the bridge's addresses (all have a /24). */
+function lostPorts(bridge: string): string[] {
+  const address = /inet (\d+)\.(\d+)\.(\d+)\./.exec(run('ip', '-4', 'address', 'show', bridge));
+  if (address === null) return [];
+  const bytes = address.slice(1).map((byte) => Number(byte).toString(16).padStart(2, '0'));
+  return names('/sys/class/net').filter((name) => name.startsWith(`bth${bytes.join('')}`));
 }
 
 interface Chain {

@@ -102,12 +102,18 @@ function newSubnet(): string {
 }
 
 async function makeNetwork(client: IncusClient, name: string): Promise<string> {
-  for (;;) {
+  for (let failures = 0; ; ) {
     const subnet = newSubnet();
     const bridge = { name, type: 'bridge', config: networkConfig(subnet) };
-    await client.change('POST', '/1.0/networks', bridge, { timeoutMs: 60_000 });
-    if (routesTo(subnet) === 1) return `${subnet}.1`;
-    await client.change('DELETE', `/1.0/networks/${name}`);
+    try {
+      await client.change('POST', '/1.0/networks', bridge, { timeoutMs: 60_000 });
+      if (routesTo(subnet) === 1) return `${subnet}.1`;
+    } catch (error) {
+      // Incus looks at all cards of the host, and fails when one goes meanwhile.
+      failures += 1;
+      if (failures === 5) throw error;
+    }
+    await gone(client, `/1.0/networks/${name}`);
   }
 }
 

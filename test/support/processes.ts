@@ -78,3 +78,12 @@ export function endSandboxes(dataFolder: string): void {
 export function endProcess(pid: number): void {
   attempt(() => process.kill(pid, 'SIGKILL'), false);
 }
+
+/** Living helpers of a service in the networks of its instances: children that run its own program by a descriptor. */
+export function networkHelpersOf(parentPid: number): HostProcess[] {
+  return allProcesses().filter(({ pid, command }) => {
+    const stat = attempt(() => readFileSync(`/proc/${pid}/stat`, 'utf8'), '');
+    const [, parent] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return Number(parent) === parentPid && /^\/proc\/self\/fd\/|^\S*nsenter /.test(command);
+  });
+}

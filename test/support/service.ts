@@ -59,6 +59,8 @@ function settingsFor(place: IncusPlace | undefined): Readonly<Record<string, str
     BERTH_INCUS_POOL: place.pool,
     BERTH_INCUS_NETWORK: place.network,
     BERTH_INCUS_PROJECT: place.project,
+    // Tests ask for much and use little, on machines of any size; what fits where has tests of its own.
+    BERTH_OVERCOMMIT: 'cpu=100,memory=100,disk=100',
   };
 }
 
@@ -81,7 +83,8 @@ export class Service {
   private exited: Promise<Exit> = Promise.resolve({ code: null, signal: null });
   private url = '';
   private readonly guard: Guard;
-  private readonly place: IncusPlace | undefined;
+  /** Where it is in Incus; undefined on another engine. */
+  readonly place: IncusPlace | undefined;
   /** What is there in truth. */
   readonly view: EngineView;
 

@@ -54,6 +54,18 @@ export function guestNames(address: string): { readonly port: string; readonly m
   return { port: `bth${bytes.join('')}`, mac: ['02', 'be', ...bytes].join(':') };
 }
 
+/** How many ports of a guest may be left over on its host before it does not start any more. */
+const sparePorts = 9;
+
+/** The card with this port on the bridge, and then with others that begin alike, for the host's rules (bridge-guard.ts). */
+export const nicsToTry = (nic: Device): Device[] => [
+  nic,
+  ...Array.from({ length: sparePorts }, (_, index) => ({
+    ...nic,
+    host_name: `${nic.host_name}-${index + 1}`,
+  })),
+];
+
 /** The network card: with nobody's addresses but its own, and no way to a neighbour but by the host. */
 export function guestNic(bridge: Bridge, address: string): Device {
   const { port, mac } = guestNames(address);

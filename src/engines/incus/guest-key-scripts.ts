@@ -28,7 +28,7 @@ const part = (name: string): string =>
 
 const change = part('folder') + part('change');
 
-const appendScript = `until=$1 patience=$2 nonce=$3 since=$4 blob=$5 line=$6 make=1\n${change}${part('append')}`;
+const appendScript = `until=$1 patience=$2 nonce=$3 since=$4 recent=$5 blob=$6 line=$7 make=1\n${change}${part('append')}`;
 const replaceScript = `until=$1 patience=$2 nonce=$3 before=$4 after=$5 make=1\n${change}${part('replace')}`;
 const readScript = `most=$1 make=\n${part('folder')}${part('read')}`;
 const clockScript = 'date +%s\nexit 25\n';
@@ -73,12 +73,22 @@ export interface Append {
   readonly base64: string;
   /** Seconds since the epoch: a line from then on may be that of an earlier attempt. 0: there was none. */
   readonly since: number;
+  /** How many lines at the end of the file may be that one. */
+  readonly recent: number;
   readonly nonce: string;
 }
 
 export function appendCommand({ until, seconds }: Limits, append: Append): string[] {
-  const { nonce, since, base64, line } = append;
-  return command(appendScript, seconds, [until, patienceOf(seconds), nonce, since, base64, line]);
+  const { nonce, since, recent, base64, line } = append;
+  return command(appendScript, seconds, [
+    until,
+    patienceOf(seconds),
+    nonce,
+    since,
+    recent,
+    base64,
+    line,
+  ]);
 }
 
 export interface Replacement {

@@ -10,7 +10,7 @@
  * - Many adds for one guest at once are gathered (gathered.ts) and made as one change.
  * - A container that is stopped has no programs; its disk is changed from outside.
  * - The answer comes before the caller's own deadline (10 s), so that what it says is what is in the file. When Incus
- *   was away for so long that nobody knows, it is found out later (key-doubts.ts).
+ *   was away for so long that nobody knows, it is found out later, and the error says so (`EngineError.outcome`).
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -27,12 +27,19 @@ import type { IncusClient } from './client.ts';
 import { Gathered } from './gathered.ts';
 import { status } from './guest-key-scripts.ts';
 import { IncusError, isIncusError } from './incus-error.ts';
-import { KeyDoubts } from './key-doubts.ts';
 import { keyError, mayHaveRun, mayPass, statusError } from './key-failures.ts';
 import type { Place } from './names.ts';
 import { find, notThere } from './objects.ts';
 import type { Log } from './options.ts';
-import { type Call, type Change, keyOf, marginMs, RunningKeys, sha256 } from './running-keys.ts';
+import {
+  type Call,
+  type Change,
+  keyOf,
+  marginMs,
+  newCall,
+  RunningKeys,
+  sha256,
+} from './running-keys.ts';
 import { changeStopped, readStopped } from './stopped-keys.ts';
 
 const patienceMs = 9_000;
@@ -54,12 +61,6 @@ interface Attempts<T> {
   readonly stopped: (call: Call) => Promise<T>;
 }
 
-interface Wish {
-  /** What is added: not to be there after a failure. */
-  readonly keys?: readonly AuthorizedKey[];
-  readonly giveUpAt?: number;
-}
-
 export class GuestKeys {
   readonly #client: IncusClient;
   readonly #running: RunningKeys;
@@ -69,7 +70,8 @@ export class GuestKeys {
   readonly #locks = new KeyedLock();
   /** Each holds the lock in the guest for two flushes of its disk: a crowd does that once. */
   readonly #adds = new Gathered<Add, AddKeyOutcome>(2, (adds) => this.#addTogether(adds));
-  readonly #doubts = new KeyDoubts();
+  /** Errors after which a key may be in the file. */
+  readonly #unheard = new WeakSet<EngineError>();
 
   constructor(client: IncusClient, log: Log, now: () => Date) {
     this.#client = client;
@@ -82,11 +84,14 @@ export class GuestKeys {
     // Throws for what is no key, before it could fail others.
     const { line } = authorizeKey(empty, key, this.#now());
     const giveUpAt = performance.now() + patienceMs;
-    return this.#doubts.dispel(doubtOf(place, line), () =>
-      this.#adds.run(keyOf(place), { place, key, giveUpAt }, () =>
-        this.#addAlone(place, key, line),
-      ),
-    );
+    const startedAt = this.#running.epoch();
+    const alone = () => this.#addAlone(place, key, line);
+    return this.#adds.run(keyOf(place), { place, key, giveUpAt }, alone).catch((error: unknown) => {
+      if (!(error instanceof EngineError) || !this.#unheard.has(error)) throw error;
+      const { kind, message, detail, cause } = error;
+      const outcome = this.#findOut(place, key, line, startedAt);
+      throw new EngineError(kind, message, { ...(detail && { detail }), cause, outcome });
+    });
   }
 
   #addAlone(place: Place, key: AuthorizedKey, line: string): Promise<AddKeyOutcome> {
@@ -103,15 +108,14 @@ export class GuestKeys {
       running: append,
       stopped: (call: Call) => this.#changeStopped(call, change),
     };
-    return this.#call(place, attempts, { keys: [key] }).then(only);
+    return this.#call(place, attempts).then(only);
   }
 
   /** All for the same guest, of which the first came first. */
   #addTogether(adds: readonly Add[]): Promise<readonly AddKeyOutcome[]> {
     const [{ place, giveUpAt }] = adds as [Add];
-    const keys = adds.map(({ key }) => key);
-    const change = this.#adding(keys);
-    return this.#call(place, this.#attemptsAt(change), { keys, giveUpAt });
+    const change = this.#adding(adds.map(({ key }) => key));
+    return this.#call(place, this.#attemptsAt(change), giveUpAt);
   }
 
   #adding(keys: readonly AuthorizedKey[]): Change<readonly AddKeyOutcome[]> {
@@ -154,13 +158,12 @@ export class GuestKeys {
   }
 
   /** Again while that may help; whatever is thrown in the end is an EngineError. */
-  async #call<T>(place: Place, attempts: Attempts<T>, wish: Wish = {}): Promise<T> {
-    const { giveUpAt = performance.now() + patienceMs, keys = [] } = wish;
-    const startedAt = this.#running.epoch();
-    const call: Call = {
-      ...{ place, giveUpAt, startedAt },
-      ...{ skewSeconds: 0, hasBegun: false, isUnheard: false, asksOnly: false },
-    };
+  async #call<T>(
+    place: Place,
+    attempts: Attempts<T>,
+    giveUpAt = performance.now() + patienceMs,
+  ): Promise<T> {
+    const call = newCall({ place, giveUpAt, startedAt: this.#running.epoch() });
     for (;;) {
       try {
         call.hasBegun = false;
@@ -170,8 +173,9 @@ export class GuestKeys {
         if (isLate || mayHaveRun(error)) call.isUnheard = true;
         const mayTry = giveUpAt - performance.now() > marginMs + retryPauseMs;
         if (!mayPass(error) || !mayTry) {
-          if (call.isUnheard && keys.length > 0) void this.#findOut(call, attempts, keys);
-          throw keyError(error);
+          const thrown = keyError(error);
+          if (call.isUnheard) this.#unheard.add(thrown);
+          throw thrown;
         }
         this.#log('info', 'asking Incus again', { place, reason: String(error) });
         await sleep(retryPauseMs);
@@ -179,38 +183,25 @@ export class GuestKeys {
     }
   }
 
-  /** After a failed add: takes back what it may have put there all the same. Never rejects. */
+  /** What became of an add that was not heard of, once Incus answers again. It is not made up for. */
   async #findOut(
-    call: Call,
-    attempts: Attempts<unknown>,
-    keys: readonly AuthorizedKey[],
-  ): Promise<void> {
-    const { place } = call;
-    const lines = keys.map((key) => authorizeKey(empty, key, this.#now()).line);
-    const doubts = lines.map((line) => this.#doubts.open(doubtOf(place, line)));
-    const outcomes = await this.#askOnly(call, attempts).catch(() => []);
-    const found = outcomes as readonly AddKeyOutcome[];
-    const ends = doubts.map((end, index) => {
-      const { outcome, line } = found[index] ?? { outcome: 'absent', line: '' };
-      const takeBack = () => this.remove(place, { kind: 'line', line });
-      return end(outcome === 'added' ? takeBack : undefined);
-    });
-    await Promise.all(ends).catch((error: unknown) => {
-      this.#log('error', 'a key that was refused may be in the file', { place, err: error });
-    });
-  }
-
-  /** What became of a call that was not heard of; it is not made up for. */
-  async #askOnly<T>(call: Call, attempts: Attempts<T>): Promise<T> {
+    place: Place,
+    { publicKey }: AuthorizedKey,
+    line: string,
+    startedAt: number,
+  ): Promise<AddKeyOutcome | undefined> {
+    const [, base64 = ''] = publicKey.split(/[ \t]+/);
     const askUntil = performance.now() + doubtMs;
     for (let pauseMs = retryPauseMs; ; pauseMs = Math.min(2 * pauseMs, longestAskPauseMs)) {
       await sleep(pauseMs, undefined, { ref: false });
       const giveUpAt = performance.now() + patienceMs;
+      const call = newCall({ place, giveUpAt, startedAt, asksOnly: true });
       try {
-        return await this.#once({ ...call, giveUpAt, isUnheard: true, asksOnly: true }, attempts);
+        const code = await this.#running.append(call, line, base64);
+        return code === status.landed ? { outcome: 'added', line } : undefined;
       } catch (error) {
         const isAway = mayPass(error) || isIncusError(error, 'timeout');
-        if (!isAway || performance.now() > askUntil) throw error;
+        if (!isAway || performance.now() > askUntil) return undefined;
       }
     }
   }
@@ -236,8 +227,7 @@ export class GuestKeys {
     return this.#locks.run(keyOf(place), () => stopped(call));
   }
 
-  async #changeStopped<T>(call: Call, change: Change<T>): Promise<T> {
-    const { place, giveUpAt, asksOnly } = call;
+  async #changeStopped<T>({ place, giveUpAt }: Call, change: Change<T>): Promise<T> {
     let result: T | undefined;
     await changeStopped(this.#client, place, giveUpAt, (before) => {
       const { expected } = change;
@@ -245,7 +235,6 @@ export class GuestKeys {
         result = expected.outcome;
         return before;
       }
-      if (asksOnly) throw statusError(status.late);
       const { file, outcome } = change.of(before ?? empty);
       result = outcome;
       change.expected = { hash: sha256(file), outcome };
@@ -254,7 +243,5 @@ export class GuestKeys {
     return result as T;
   }
 }
-
-const doubtOf = (place: Place, line: string): string => `${keyOf(place)} ${line}`;
 
 const only = ([outcome]: readonly AddKeyOutcome[]): AddKeyOutcome => outcome as AddKeyOutcome;

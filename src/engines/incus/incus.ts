@@ -33,6 +33,7 @@ import { checkIncus } from './check.ts';
 import { configureInstance } from './configuring.ts';
 import { createInstance } from './creating.ts';
 import { failingAs } from './failures.ts';
+import { inTime } from './in-time.ts';
 import { Inventory } from './inventory.ts';
 import type { Place } from './names.ts';
 import { notThere } from './objects.ts';
@@ -44,6 +45,9 @@ import { startInstance } from './starting.ts';
 import { deleteInstance, stopInstance } from './stopping.ts';
 
 export type { IncusOptions } from './options.ts';
+
+/** Without a quorum every look waits: the service starts, and says so. */
+const checkMs = 4_500;
 
 /** An Incus that does not answer yet is no reason not to open: `health` says so, and it may come back. */
 export async function createIncusEngine(options: IncusOptions): Promise<IncusEngine> {
@@ -77,16 +81,18 @@ export class IncusEngine implements Engine {
   }
 
   async health(): Promise<EngineHealth> {
-    try {
-      const findings = await checkIncus(this.parts.client, this.options);
+    const checking = checkIncus(this.parts.client, this.options);
+    checking.catch((error: unknown) => {
+      this.options.log('warn', 'Incus could not be checked', { err: error });
+    });
+    const findings = await inTime(checking, checkMs);
+    if (findings) {
       const notices = findings
         .filter(({ state }) => state !== 'good')
         .map(({ topic, found, advice }) => `${topic}: ${found}. ${advice ?? ''}`.trim());
       return { ok: findings.every(({ state }) => state !== 'missing'), notices };
-    } catch (error) {
-      this.options.log('warn', 'Incus could not be checked', { err: error });
-      return { ok: false, notices: ['Incus cannot be checked: it did not answer in time.'] };
     }
+    return { ok: false, notices: ['Incus cannot be checked: it did not answer in time.'] };
   }
 
   inventory(): Promise<EngineInventory> {

@@ -6,9 +6,10 @@ import {
   type EngineRef,
   type InstanceFacts,
 } from '../engine.ts';
+import { inTime } from './in-time.ts';
 import { berthKeys, isReady } from './instance-config.ts';
-import { instanceName, type Place } from './names.ts';
-import { find, type InstanceObject, isRunning, readMs } from './objects.ts';
+import { instanceName, type Place, refOfName } from './names.ts';
+import { find, type InstanceObject, isRunning, type ListedObject, readMs } from './objects.ts';
 import type { Parts } from './parts.ts';
 import { publishedPorts, sshEndpoint } from './publishing.ts';
 
@@ -34,8 +35,9 @@ export class Inventory {
   async take(): Promise<EngineInventory> {
     const found = await this.#find();
     const { lost } = this.#parts.members;
-    this.#last = new Map(found.objects.map((object) => [keyOf(object), object]));
-    this.#parts.places.noteAll(found.objects);
+    const now = found.objects.map((object) => [keyOf(object), object] as const);
+    this.#last = new Map(found.incomplete ? [...this.#last, ...now] : now);
+    this.#parts.places.noteAll([...this.#last.values()]);
     // Incus calls what it cannot ask an error, also while its leader changes. On a host that answers, that says nothing.
     const isSure = ({ status, location }: InstanceObject) =>
       status !== 'Error' || lost.has(location);
@@ -46,7 +48,8 @@ export class Inventory {
       instances: new Map(of('instance').map((object) => [refOf(object), this.#factsOf(object)])),
       snapshots: new Set(
         of('snapshot')
-          .filter(({ config }) => isReady(config))
+          // Of one on a lost host perhaps the name alone is known.
+          .filter(({ config, location }) => isReady(config) || lost.has(location))
           .map(refOf),
       ),
       incomplete: found.incomplete || objects.length < found.objects.length,
@@ -63,10 +66,22 @@ export class Inventory {
     return this.#findOneByOne(lost);
   }
 
-  #list(): Promise<readonly InstanceObject[]> {
+  async #list(): Promise<readonly InstanceObject[]> {
     const { client, places } = this.#parts;
     const query = { recursion: '1', ...places.everywhere };
-    return client.get('/1.0/instances', { query, timeoutMs: readMs });
+    const options = { query, timeoutMs: readMs };
+    const listed = await client.get<ListedObject[]>('/1.0/instances', options);
+    return listed.map((object) => this.#whole(object));
+  }
+
+  /** What Incus leaves out is as it was; after a restart of the service the name alone is known. */
+  #whole(object: ListedObject): InstanceObject {
+    const { config, devices, status, location } = object;
+    if (config) return { ...object, config, devices: devices ?? {} };
+    const before = this.#last.get(keyOf(object));
+    if (before) return { ...before, status, location };
+    const { kind = '', ref = '' } = refOfName(object.name) ?? {};
+    return { ...object, config: { [berthKeys.kind]: kind, [berthKeys.ref]: ref }, devices: {} };
   }
 
   /** What is on a lost host is as it was; the names are listed without asking the hosts. */
@@ -127,11 +142,3 @@ export class Inventory {
 const refOf = ({ config }: InstanceObject): EngineRef => config[berthKeys.ref] ?? '';
 
 const keyOf = ({ project, name }: Place): string => `${project}/${name}`;
-
-/** Undefined when it fails, or is not there in time. */
-function inTime<T>(work: Promise<T>, ms: number): Promise<T | undefined> {
-  const { promise, resolve } = Promise.withResolvers<T | undefined>();
-  const timer = setTimeout(() => resolve(undefined), ms);
-  work.then(resolve, () => resolve(undefined)).finally(() => clearTimeout(timer));
-  return promise;
-}

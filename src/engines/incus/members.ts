@@ -42,7 +42,7 @@ export class Members {
   /** As of the last time that the cluster named them: the list itself may be out of reach. */
   #known: readonly MemberEntry[] = [];
   #lost: ReadonlySet<string> = new Set();
-  #probing: Promise<ReadonlySet<string>> | undefined;
+  readonly #asked = new Map<string, Promise<void>>();
 
   constructor(client: IncusClient, options: IncusOptions) {
     this.#client = client;
@@ -70,12 +70,12 @@ export class Members {
     });
   }
 
-  /** Asks each of those that are known whether it is there; one asking at a time, whose result all get. */
-  probe(): Promise<ReadonlySet<string>> {
-    this.#probing ??= this.#probeAll().finally(() => {
-      this.#probing = undefined;
-    });
-    return this.#probing;
+  /** Asks each of those that are known whether it is there. Nobody waits for one that is lost: its answer will be seen. */
+  async probe(): Promise<ReadonlySet<string>> {
+    const asked = this.#known.map((member) => [member, this.#ask(member)] as const);
+    const present = asked.filter(([{ server_name: name }]) => !this.#lost.has(name));
+    await Promise.all(present.map(([, answer]) => answer));
+    return this.#lost;
   }
 
   /** Without a leader nobody knows the list: the one of the last time will do, if there was one. */
@@ -86,22 +86,28 @@ export class Members {
     } catch (error) {
       if (this.#known.length === 0) throw error;
     }
+    // One that the operator has taken out of the cluster.
+    this.#lost = this.#lost.intersection(new Set(this.#known.map(nameOf)));
   }
 
-  async #probeAll(): Promise<ReadonlySet<string>> {
-    const known = this.#known;
-    const answers = await Promise.all(known.map(({ url }) => this.#directTo(url).answers()));
-    const lost = new Set(known.filter((_member, index) => !answers[index]).map(nameOf));
-    this.#tell(lost);
-    this.#lost = lost;
-    return lost;
+  /** One asking at a time, whose result all get. */
+  #ask({ server_name: name, url }: MemberEntry): Promise<void> {
+    const asking =
+      this.#asked.get(name) ??
+      this.#directTo(url)
+        .answers()
+        .then((isThere) => this.#note(name, isThere))
+        .finally(() => this.#asked.delete(name));
+    this.#asked.set(name, asking);
+    return asking;
   }
 
-  #tell(lost: ReadonlySet<string>): void {
-    for (const host of lost.difference(this.#lost))
-      this.#options.log('error', 'a host does not answer', { host });
-    for (const host of this.#lost.difference(lost))
-      this.#options.log('info', 'a host answers again', { host });
+  #note(host: string, isThere: boolean): void {
+    if (isThere !== this.#lost.has(host)) return;
+    if (isThere) this.#options.log('info', 'a host answers again', { host });
+    else this.#options.log('error', 'a host does not answer', { host });
+    const one = new Set([host]);
+    this.#lost = isThere ? this.#lost.difference(one) : this.#lost.union(one);
   }
 
   #directTo(url: string): IncusClient {

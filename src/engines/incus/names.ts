@@ -19,6 +19,12 @@ export const instanceName = (ref: EngineRef): string => `berth-i-${requireRef(re
 /** The stopped instance that holds a snapshot's disk. */
 export const snapshotName = (ref: EngineRef): string => `berth-s-${requireRef(ref)}`;
 
+/** What is called so, by the name alone; undefined for what is not ours. */
+export function refOfName(name: string): { kind: string; ref: EngineRef } | undefined {
+  const [, letter, ref = ''] = /^berth-([is])-(.+)$/.exec(name) ?? [];
+  return letter === undefined ? undefined : { kind: letter === 'i' ? 'instance' : 'snapshot', ref };
+}
+
 export const imageAlias = (template: string): string => `berth-${template}`;
 
 export const templateOf = (alias: string): string | undefined =>

@@ -168,7 +168,7 @@ async function addressesOf(client: IncusClient, options: CallOptions): Promise<s
   const states = await Promise.all(
     // Ports of guests on bridges have none.
     names
-      .filter((name) => !/^(?:veth|tap|bth[0-9a-f]{8}$)/.test(name))
+      .filter((name) => !/^(?:veth|tap|bth[0-9a-f]{8}(?:-[1-9])?$)/.test(name))
       .map((name) => find<NetworkState>(client, `${networkPath(name)}/state`, options)),
   );
   return states

@@ -19,6 +19,12 @@ export interface InstanceObject {
   readonly devices: Devices;
 }
 
+/** In a list there is but the name of what is on a member that Incus knows to be away. */
+export type ListedObject = Omit<InstanceObject, 'config' | 'devices'> & {
+  readonly config: Settings | null;
+  readonly devices: Devices | null;
+};
+
 /** A member that is cut off makes Incus wait for 20 s: nobody waits for that with it. */
 export const readMs = 4_000;
 export const changeMs = 10_000;

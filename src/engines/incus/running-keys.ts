@@ -23,6 +23,8 @@ import type { Place } from './names.ts';
 /** Between the last moment for the guest to put a file in place and our giving up: the way back, and the ending of what hangs. */
 export const marginMs = 2_000;
 
+const recentLines = 64;
+
 /** One change of one file, whose outcome is known when the file was replaced. */
 export interface Change<T> {
   readonly of: (file: Buffer) => { file: Buffer; outcome: T };
@@ -59,8 +61,10 @@ export class RunningKeys {
 
   /** Adds the line where that is all there is to it; the status says. */
   append(call: Call, line: string, base64: string): Promise<number> {
-    const since = call.isUnheard ? call.startedAt + call.skewSeconds : 0;
-    const append = { line, base64, since, nonce: nonce() };
+    const since = call.isUnheard || call.asksOnly ? call.startedAt + call.skewSeconds : 0;
+    // Whoever asks late finds what others added behind it.
+    const recent = call.asksOnly ? recentLines : 1;
+    const append = { line, base64, since, recent, nonce: nonce() };
     return this.#onTime(call, (limits) =>
       this.#exec.run(call.place, call.giveUpAt, () => begun(call, appendCommand(limits(), append))),
     );
@@ -145,6 +149,10 @@ export class RunningKeys {
     return output;
   }
 }
+
+export const newCall = (
+  call: Pick<Call, 'place' | 'giveUpAt' | 'startedAt'> & { readonly asksOnly?: boolean },
+): Call => ({ asksOnly: false, ...call, skewSeconds: 0, hasBegun: false, isUnheard: false });
 
 function begun(call: Call, command: readonly string[]): readonly string[] {
   call.hasBegun = true;

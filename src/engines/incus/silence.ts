@@ -1,6 +1,7 @@
 /**
  * Tells a server that takes its time from one that is gone. A server answers `/1.0` at once whatever else it does, even
- * when its cluster has no quorum; two silences in a row, and nobody needs to wait for it any longer.
+ * when its cluster has no quorum; two silences in a row, and nobody needs to wait for it any longer. One that starts
+ * says for seconds that it is not ready, and is as good as gone until it is.
  */
 
 import type { Endpoint } from './endpoint.ts';
@@ -22,8 +23,8 @@ function isAnswered(endpoint: Endpoint, fresh: boolean): Promise<boolean> {
     () => true,
     (error: unknown) => {
       if (isIncusError(error, 'unknown_outcome')) return fresh;
-      // Whatever it objects to (a certificate that it does not know, say), it is there.
-      return !isIncusError(error, 'unreachable', 'timeout');
+      // Whatever it objects to (a certificate that it does not know, say), it is there; unless it is just starting.
+      return !isIncusError(error, 'unreachable', 'timeout', 'host_down');
     },
   );
 }

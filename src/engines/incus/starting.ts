@@ -9,6 +9,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type Endpoint, EngineError, type MachineSpec } from '../engine.ts';
 import { waitForBanner } from './banner.ts';
 import { stopAtOnce, surroundings } from './creating.ts';
+import { nicsToTry } from './guest-address.ts';
+import { IncusError } from './incus-error.ts';
 import {
   berthKeys,
   type Device,
@@ -68,8 +70,8 @@ async function boot(
   // What a crash of Incus in the middle of a copy left frozen.
   const body = stateChange(object.status === 'Frozen' ? 'unfreeze' : 'start');
   const options = at(place, { operationMs: startMs });
-  const start = async () => {
-    if (object.status !== 'Frozen') await makeAsWanted(parts, machine, object, nic);
+  const startWith = async (card: Device) => {
+    if (object.status !== 'Frozen') await makeAsWanted(parts, machine, object, card);
     await settle(
       parts,
       place,
@@ -77,6 +79,7 @@ async function boot(
       (now) => now !== undefined && isRunning(now),
     );
   };
+  const start = () => startWithSomePort(nic, startWith);
   try {
     await withRoom(parts.options, object, start, 'limit again');
   } catch (error) {
@@ -84,6 +87,26 @@ async function boot(
     throw error;
   }
 }
+
+/** Of a guest that ended while Incus was away, its port stays on the bridge for ever, and no other can have its name. */
+async function startWithSomePort(
+  nic: Device,
+  startWith: (nic: Device) => Promise<void>,
+): Promise<void> {
+  let failure: unknown;
+  for (const card of nicsToTry(nic)) {
+    try {
+      return await startWith(card);
+    } catch (error) {
+      failure = error;
+      if (!isPortLeft(error)) break;
+    }
+  }
+  throw failure;
+}
+
+const isPortLeft = (error: unknown): boolean =>
+  error instanceof IncusError && /\bip link add\b.*File exists/s.test(error.message);
 
 /** What could not be changed while it ran, or was changed by others. */
 async function makeAsWanted(

@@ -122,7 +122,7 @@ function killGroup(child: ChildProcess): void {
   process.kill(-child.pid, 'SIGKILL');
 }
 
-function collect(stream: NodeJS.ReadableStream): () => string {
+export function collect(stream: NodeJS.ReadableStream): () => string {
   let text = '';
   stream.on('data', (chunk: Buffer) => {
     if (text.length < OUTPUT_LIMIT_BYTES) text += chunk.toString('latin1');

@@ -10,6 +10,7 @@ import { isolated } from './isolation.ts';
 import type { Users } from './layout.ts';
 import type { SandboxOptions } from './options.ts';
 import { pastaArguments } from './own-network.ts';
+import { canDialInto } from './own-network-dialer.ts';
 
 type HostOptions = Pick<
   SandboxOptions,
@@ -24,6 +25,7 @@ export interface Tools {
   readonly unshare: string | undefined;
   readonly setpriv: string | undefined;
   readonly pasta: string | undefined;
+  readonly nsenter: string | undefined;
   readonly nssWrapper: string | undefined;
   readonly btrfs: string | undefined;
 }
@@ -71,6 +73,9 @@ export async function probeHost(options: HostOptions): Promise<Host> {
         ? []
         : unconfinedNotices(isolationProblem, options, tools)),
       ...(isolation && !ownNetwork ? [networkNotice(options, tools)] : []),
+      ...(ownNetwork && !canDialInto(tools)
+        ? ['Ports cannot be published: nsenter or setpriv is missing. apt-get install util-linux']
+        : []),
     ],
   };
 }
@@ -87,8 +92,7 @@ export function capabilitiesOf(
     enforcesMemory: limits.holds('memory'),
     enforcesDiskSize: quotas.holds,
     ownNetwork: host.ownNetwork,
-    // What pasta forwards is settled when it starts.
-    publishesPorts: !host.ownNetwork,
+    publishesPorts: !host.ownNetwork || canDialInto(host.tools),
     shells: host.isolation || options.allowUnconfinedShells,
     attaches: [],
     templates: [BASE_TEMPLATE],
@@ -104,6 +108,7 @@ function findTools(): Tools {
     unshare: findTool('unshare'),
     setpriv: findTool('setpriv'),
     pasta: findTool('pasta'),
+    nsenter: findTool('nsenter'),
     nssWrapper: findNssWrapper(),
     btrfs: findTool('btrfs'),
   };

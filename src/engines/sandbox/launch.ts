@@ -38,6 +38,7 @@ export interface Running {
   /** How many processes down sshd is; its pid namespace is its own unless `unconfined`. */
   readonly depth: number;
   readonly unconfined: boolean;
+  readonly ownNetwork: boolean;
 }
 
 export interface LaunchRequest {
@@ -180,7 +181,9 @@ function asRunning(
   const endpoint = { ip: mark.slice(0, colon), port: Number(mark.slice(colon + 1)) };
   const launcher = { pid, startTicks: stat.startTicks };
   const unconfined = launcherName === 'unshare';
-  return { ref, launcher, endpoint, unconfined, depth: depthOf(launcherName, words, tools.bwrap) };
+  const ownNetwork = launcherName === 'pasta';
+  const depth = depthOf(launcherName, words, tools.bwrap);
+  return { ref, launcher, endpoint, unconfined, ownNetwork, depth };
 }
 
 /** Each launcher is the parent of the next: pasta of bwrap, the outer bwrap of the inner one, that one of sshd. */
@@ -211,6 +214,11 @@ function chainOf(running: Running): ProcessIdentity[] {
 export function firstProcessOf(running: Running): ProcessIdentity | undefined {
   const chain = chainOf(running);
   return chain.length === running.depth + 1 ? chain.at(-1) : undefined;
+}
+
+/** A process in the instance's own network and, of its namespaces, only in the one that owns that network. */
+export function networkProcessOf(running: Running): ProcessIdentity | undefined {
+  return running.ownNetwork ? chainOf(running)[1] : undefined;
 }
 
 /**

@@ -5,11 +5,10 @@
  */
 
 import { once } from 'node:events';
-import { connect, createServer, type Server, type Socket } from 'node:net';
+import { createServer, type Server, type Socket } from 'node:net';
 import { EngineError } from '../engine.ts';
 import { codeOf } from './failures.ts';
 
-const CONNECT_TIMEOUT_MS = 5_000;
 const KEEP_ALIVE_MS = 60_000;
 /** A connection on which nothing moves for so long is cut. */
 const IDLE_TIMEOUT_MS = 600_000;
@@ -20,8 +19,10 @@ export interface ForwarderOptions {
   /** The address of the host to listen on. */
   readonly address: string;
   readonly port: number;
-  /** Where the instance is now. */
-  readonly target: () => string;
+  /** Connects to a port of the instance. */
+  readonly dial: (port: number) => Promise<Socket>;
+  /** The instance shares the host's ports, so its own server may be what has the port. */
+  readonly sharesPorts: boolean;
   /** False when there are too many connections already; each `true` is given back by `leave`. */
   readonly admit: () => boolean;
   readonly leave: () => void;
@@ -36,7 +37,7 @@ export class PortForwarder {
   private constructor(options: ForwarderOptions) {
     this.options = options;
     // Half-open: a client that has said all may still be answered.
-    this.server = createServer({ allowHalfOpen: true }, (client) => this.forward(client));
+    this.server = createServer({ allowHalfOpen: true }, (client) => void this.forward(client));
   }
 
   /** @throws EngineError `port_taken` or `port_refused`; both name the port. */
@@ -47,7 +48,7 @@ export class PortForwarder {
     try {
       await once(server, 'listening');
     } catch (error) {
-      throw explain(error, options.port);
+      throw explain(error, options);
     }
     // Out of descriptors, say: connections are refused until there are some again.
     server.on('error', options.onProblem);
@@ -62,15 +63,18 @@ export class PortForwarder {
     await closed;
   }
 
-  private forward(client: Socket): void {
+  private async forward(client: Socket): Promise<void> {
     // Also for one that is turned away: it may have an error to report by then.
     client.on('error', () => undefined);
     if (!this.options.admit()) return void client.resetAndDestroy();
-    const { options } = this;
-    const guest = connect({ host: options.target(), port: options.port, allowHalfOpen: true });
-    guest.setTimeout(CONNECT_TIMEOUT_MS);
-    guest.once('connect', () => guest.setTimeout(IDLE_TIMEOUT_MS));
-    client.setTimeout(IDLE_TIMEOUT_MS);
+    this.sockets.add(client);
+    const guest = await this.options.dial(this.options.port).catch(() => undefined);
+    if (guest === undefined || client.destroyed) {
+      this.sockets.delete(client);
+      guest?.destroy();
+      client.resetAndDestroy();
+      return this.options.leave();
+    }
     this.join(client, guest);
     this.join(guest, client);
     // The pipes end the other side when one has ended, and pause one while the other does not read.
@@ -81,6 +85,7 @@ export class PortForwarder {
   /** When `socket` is gone, `other` goes: once all is sent that was read before an orderly end, else at once. */
   private join(socket: Socket, other: Socket): void {
     this.sockets.add(socket);
+    socket.setTimeout(IDLE_TIMEOUT_MS);
     socket.setNoDelay(true);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
     socket.on('error', () => undefined);
@@ -97,12 +102,14 @@ export class PortForwarder {
   }
 }
 
-function explain(error: unknown, port: number): EngineError {
+function explain(error: unknown, { port, sharesPorts }: ForwarderOptions): EngineError {
   const code = codeOf(error);
   if (code === 'EADDRINUSE') {
     return new EngineError(
       'port_taken',
-      `Port ${port} is in use on this host, so it cannot be published. If a server of this instance listens on all addresses, let it listen on $BERTH_ADDRESS and try again; else choose another port.`,
+      sharesPorts
+        ? `Port ${port} is in use on this host, so it cannot be published. If a server of this instance listens on all addresses, let it listen on $BERTH_ADDRESS and try again; else choose another port.`
+        : `Port ${port} is in use on this host, so it cannot be published. Choose another port.`,
     );
   }
   if (code === 'EACCES') {

@@ -2,15 +2,20 @@
  * Which ports of which instance are published on this host. There is no record of it but the listeners: they end
  * with the service, and whoever starts it again says anew what is to be published.
  *
- * An instance that shares the host's network shares its ports too, so the listener and the server behind it
- * cannot both have 127.0.0.1. Each instance has a loopback address of its own for its servers (127.0.0.0/8 is all
- * loopback, RFC 1122 section 3.2.1.3), made from its SSH port, which no other instance of this host has.
+ * With a network of its own, an instance is reached there (own-network-dialer.ts). One that shares the host's network
+ * shares its ports too, so the listener and the server behind it cannot both have 127.0.0.1. Each such instance has a
+ * loopback address of its own for its servers (127.0.0.0/8 is all loopback, RFC 1122 section 3.2.1.3), made from its SSH
+ * port, which no other instance of this host has.
  */
 
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { EngineError, type EngineRef } from '../engine.ts';
+import { type Dialer, dialerAt } from './dialer.ts';
+import type { Host } from './host.ts';
+import type { Running } from './launch.ts';
 import type { Log } from './options.ts';
+import { dialerInto } from './own-network-dialer.ts';
 import { PortForwarder } from './port-forwarder.ts';
 
 const CONNECTIONS_AN_INSTANCE = 256;
@@ -27,8 +32,14 @@ export function addressFor(sshPort: number): string {
   return `127.64.${sshPort >> 8}.${sshPort & 0xff}`;
 }
 
+export function dialerTo(running: Running, host: Host): Dialer {
+  if (running.ownNetwork) return dialerInto(running, host);
+  return dialerAt(addressFor(running.endpoint.port));
+}
+
 interface Entry {
-  target: string;
+  readonly running: Running;
+  readonly dialer: Dialer;
   connections: number;
   readonly forwarders: Map<number, PortForwarder>;
 }
@@ -36,13 +47,15 @@ interface Entry {
 export class PublishedPorts {
   private readonly address: string;
   private readonly log: Log;
+  private readonly dialerTo: (running: Running) => Dialer;
   private readonly entries = new Map<EngineRef, Entry>();
   private readonly mostConnections = mostConnections();
   private connections = 0;
 
-  constructor(address: string, log: Log) {
+  constructor(address: string, log: Log, dialerTo: (running: Running) => Dialer) {
     this.address = address;
     this.log = log;
+    this.dialerTo = dialerTo;
   }
 
   /** The published ports of an instance, lowest first. */
@@ -54,34 +67,35 @@ export class PublishedPorts {
    * Publishes these ports and no others. All or nothing; connections through what stays are left alone.
    * @throws EngineError `port_taken` or `port_refused`
    */
-  async set(ref: EngineRef, sshPort: number, ports: readonly number[]): Promise<void> {
-    const entry = this.entryOf(ref, addressFor(sshPort));
+  async set(ref: EngineRef, running: Running, ports: readonly number[]): Promise<void> {
+    const entry = await this.entryOf(ref, running);
     const opened = new Map<number, PortForwarder>();
     try {
-      for (const port of ports.filter((wanted) => !entry.forwarders.has(wanted)))
-        opened.set(port, await this.open(entry, port));
+      const wanted = ports.filter((port) => !entry.forwarders.has(port));
+      if (wanted.length > 0) await entry.dialer.ready();
+      for (const port of wanted) opened.set(port, await this.open(entry, port));
     } catch (error) {
-      if (entry.forwarders.size === 0) this.entries.delete(ref);
       await closeAll([...opened.values()]);
+      if (entry.forwarders.size === 0) await this.withdraw(ref);
       throw error;
     }
     const gone = [...entry.forwarders].filter(([port]) => !ports.includes(port));
     for (const [port] of gone) entry.forwarders.delete(port);
     for (const [port, forwarder] of opened) entry.forwarders.set(port, forwarder);
-    if (entry.forwarders.size === 0) this.entries.delete(ref);
+    if (entry.forwarders.size === 0) await this.withdraw(ref);
     await closeAll(gone.map(([, forwarder]) => forwarder));
   }
 
   /** The same, without those that cannot be published now: a started instance is worth more than one of its ports. */
-  async setWhatIsFree(ref: EngineRef, sshPort: number, ports: readonly number[]): Promise<void> {
+  async setWhatIsFree(ref: EngineRef, running: Running, ports: readonly number[]): Promise<void> {
     await this.set(
       ref,
-      sshPort,
+      running,
       this.of(ref).filter((port) => ports.includes(port)),
     );
     const deadline = performance.now() + PORT_RELEASE_MS;
     for (const port of ports) {
-      await this.addOnceFree(ref, { sshPort, port, deadline }).catch((error: unknown) => {
+      await this.addOnceFree(ref, { running, port, deadline }).catch((error: unknown) => {
         if (!(error instanceof EngineError)) throw error;
         this.log('warn', 'a port is not published for now', { ref, port, error });
       });
@@ -90,11 +104,11 @@ export class PublishedPorts {
 
   private async addOnceFree(
     ref: EngineRef,
-    { sshPort, port, deadline }: { sshPort: number; port: number; deadline: number },
+    { running, port, deadline }: { running: Running; port: number; deadline: number },
   ): Promise<void> {
     for (;;) {
       try {
-        return await this.set(ref, sshPort, [...this.of(ref), port]);
+        return await this.set(ref, running, [...this.of(ref), port]);
       } catch (error) {
         const isTaken = error instanceof EngineError && error.kind === 'port_taken';
         if (!isTaken || performance.now() > deadline) throw error;
@@ -107,6 +121,7 @@ export class PublishedPorts {
   async withdraw(ref: EngineRef): Promise<void> {
     const entry = this.entries.get(ref);
     this.entries.delete(ref);
+    entry?.dialer.close();
     await closeAll([...(entry?.forwarders.values() ?? [])]);
   }
 
@@ -114,9 +129,13 @@ export class PublishedPorts {
     await Promise.all([...this.entries.keys()].map((ref) => this.withdraw(ref)));
   }
 
-  private entryOf(ref: EngineRef, target: string): Entry {
-    const entry = this.entries.get(ref) ?? { target, connections: 0, forwarders: new Map() };
-    entry.target = target;
+  /** What led to an instance that has ended since, leads nowhere. */
+  private async entryOf(ref: EngineRef, running: Running): Promise<Entry> {
+    const known = this.entries.get(ref);
+    if (known !== undefined && isSame(known.running, running)) return known;
+    await this.withdraw(ref);
+    const dialer = this.dialerTo(running);
+    const entry = { running, dialer, connections: 0, forwarders: new Map() };
     this.entries.set(ref, entry);
     return entry;
   }
@@ -125,7 +144,8 @@ export class PublishedPorts {
     return PortForwarder.open({
       address: this.address,
       port,
-      target: () => entry.target,
+      dial: entry.dialer.dial,
+      sharesPorts: !entry.running.ownNetwork,
       admit: () => this.admit(entry),
       leave: () => {
         entry.connections -= 1;
@@ -142,6 +162,10 @@ export class PublishedPorts {
     this.connections += 1;
     return true;
   }
+}
+
+function isSame({ launcher: one }: Running, { launcher: other }: Running): boolean {
+  return one.pid === other.pid && one.startTicks === other.startTicks;
 }
 
 async function closeAll(forwarders: readonly PortForwarder[]): Promise<void> {

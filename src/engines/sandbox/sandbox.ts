@@ -52,7 +52,7 @@ import { openParts, type Parts } from './parts.ts';
 import { continueAll } from './pause.ts';
 import { isAlive, pidNamespaceOf } from './processes.ts';
 import { Provisioner } from './provisioner.ts';
-import { PublishedPorts } from './published-ports.ts';
+import { dialerTo, PublishedPorts } from './published-ports.ts';
 import { bringUp, startSshd } from './starting.ts';
 import { createIdentity } from './system-files.ts';
 
@@ -86,7 +86,9 @@ export class SandboxEngine implements Engine {
     this.limits = limits;
     this.quotas = quotas;
     this.provisioner = new Provisioner(layout, host, quotas, options.log);
-    this.ports = new PublishedPorts(options.portsAddress, options.log);
+    this.ports = new PublishedPorts(options.portsAddress, options.log, (running) =>
+      dialerTo(running, host),
+    );
     this.capabilities = capabilitiesOf(host, options, limits, quotas);
   }
 
@@ -167,8 +169,7 @@ export class SandboxEngine implements Engine {
         this.findAlive(machine.ref) ?? (await startSshd(request, this.host, this.options));
       this.running.set(machine.ref, running);
       await bringUp(running, request, this.host, { machine, limits: this.limits });
-      const { port } = running.endpoint;
-      await this.ports.setWhatIsFree(machine.ref, port, this.portsFor(machine));
+      await this.ports.setWhatIsFree(machine.ref, running, this.portsFor(machine));
       return running.endpoint;
     });
   }
@@ -187,7 +188,7 @@ export class SandboxEngine implements Engine {
   private async configureRunning(running: Running, machine: MachineSpec): Promise<void> {
     const takeBack = await this.limits.change(running, machine);
     try {
-      await this.ports.set(machine.ref, running.endpoint.port, this.portsFor(machine));
+      await this.ports.set(machine.ref, running, this.portsFor(machine));
     } catch (error) {
       await takeBack();
       throw error;

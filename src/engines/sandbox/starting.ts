@@ -23,7 +23,7 @@ export async function startSshd(
   if (!(await isPortFree(request.endpoint))) throw portTaken(request.endpoint.port);
   if (host.isolation) repairMountPoints(join(request.instance, 'disk'), host.users.guest);
   const { hostname, endpoint } = request;
-  const address = addressFor(endpoint.port);
+  const address = host.ownNetwork ? '127.0.0.1' : addressFor(endpoint.port);
   await writeSystemFiles(request.instance, host, { ...options, hostname, address });
   return launch(request, host);
 }

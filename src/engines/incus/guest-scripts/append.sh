@@ -6,13 +6,11 @@ nl='
 text=
 count=0
 found=
-last=
 row=
 if [ "$old" ] && [ "$size" -le 4096 ]; then
   while IFS= read -r row; do
     text=$text$row$nl
     count=$((count + ${#row} + 1))
-    last=$row
     case $row in
     "$line") found=${found:-same} ;;
     *"$blob"*) found=${found:-other} ;;
@@ -22,21 +20,20 @@ if [ "$old" ] && [ "$size" -le 4096 ]; then
   if [ "$row" ]; then
     text=$text$row$nl
     count=$((count + ${#row}))
-    last=$row
     case $row in *"$blob"*) found=${found:-other} ;; esac
   fi
 fi
 
-# An earlier attempt of the same call may have put the last line there, and was not heard of.
+# An earlier attempt of the same call may have put the line there, and was not heard of.
 mine() {
-  [ "$since" -gt 0 ] && [ "$time" -ge "$since" ]
+  [ "$since" -gt 0 ] && [ "$time" -ge "$since" ] && tail -n "$recent" $f | grep -aqxF -e "$line"
 }
 
 if [ $count -ne "$size" ]; then
   grep -aqF -e "$blob" $f
   case $? in
   0)
-    if mine && [ "$(tail -n 1 $f)" = "$line" ]; then keep 20; fi
+    if mine; then keep 20; fi
     exit 22
     ;;
   1) ;;
@@ -55,7 +52,7 @@ fi
 case $found in
 other) exit 22 ;;
 same)
-  if mine && [ "$last" = "$line" ]; then keep 20; fi
+  if mine; then keep 20; fi
   keep 21
   ;;
 esac

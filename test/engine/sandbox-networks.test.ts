@@ -1,0 +1,120 @@
+/** Published ports with either kind of network, whichever the rest of the suite is run for. */
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import { after, before, describe, it } from 'node:test';
+import { probeHost } from '../../src/engines/sandbox/host.ts';
+import { fetchText, openRequest, serveInGuest } from '../support/guest-server.ts';
+import { claimPorts } from '../support/ports.ts';
+import { endProcess, networkHelpersOf } from '../support/processes.ts';
+import { sshWell } from '../support/ssh.ts';
+import { eventually, eventuallyPasses } from '../support/waiting.ts';
+import { Bench } from './engine-contract.ts';
+import { describePublishedPorts } from './published-ports.ts';
+import { makeDataFolder, openSandbox, sandboxOptions } from './sandbox-bench.ts';
+
+const SECRET = 'BERTH_TEST_SECRET';
+process.env[SECRET] = 'never-in-a-helper';
+const host = await probeHost({ ...sandboxOptions(''), network: 'auto' });
+const noLogins = !host.isolation || host.tools.sshd === undefined ? host.notices.join(' ') : false;
+const noOwnNetwork = host.ownNetwork
+  ? false
+  : `no networks of their own: ${host.notices.join(' ')}`;
+
+function describeWith(network: 'auto' | 'host', skip: string | false): void {
+  const name = network === 'auto' ? 'networks of their own' : "the host's network";
+  describe(name, () => {
+    if (skip !== false) return void it('cannot be tested here', { skip }, () => {});
+    const bench = new Bench(() => openSandbox(makeDataFolder(), { network }));
+    before(() => bench.setUp());
+    after(() => bench.tearDown());
+    describePublishedPorts(bench);
+    if (network === 'auto') describeOwnNetwork(bench);
+  });
+}
+
+function describeOwnNetwork(bench: Bench): void {
+  const ports = async (count: number): Promise<number[]> => {
+    const { from } = await claimPorts(count);
+    return Array.from({ length: count }, (_, index) => from + index);
+  };
+  const helpers = () => networkHelpersOf(process.pid);
+  const noHelper = () => eventually('no helper', 10_000, () => helpers().length === 0 || undefined);
+
+  it('publishes ports, and reaches servers wherever they listen', async () => {
+    assert.equal(bench.engine.capabilities.ownNetwork, true);
+    assert.equal(bench.engine.capabilities.publishesPorts, true);
+    const { machine, login } = await bench.run();
+    assert.equal(await sshWell(login, 'echo $BERTH_ADDRESS'), '127.0.0.1\n');
+    const findOwn =
+      "perl -ne '/^\\s+\\|-- (\\S+)/ and $a = $1; /32 host LOCAL/ and print $a, qq(\\n)'";
+    const locals = (await sshWell(login, `${findOwn} /proc/net/fib_trie`)).split('\n');
+    const own = locals.find((address) => address !== '' && !address.startsWith('127.')) ?? '';
+    assert.match(own, /^\d+\.\d+\.\d+\.\d+$/);
+    const addresses = ['127.0.0.1', '0.0.0.0', own];
+    const httpPorts = await ports(addresses.length);
+    await bench.engine.configure({ ...machine, httpPorts });
+    for (const [index, address] of addresses.entries()) {
+      const port = httpPorts[index] ?? 0;
+      await serveInGuest(login, port, { body: address, address });
+      assert.equal(await fetchText(login.host, port), address);
+    }
+    await bench.engine.delete(machine.ref);
+  });
+
+  it('answers whole after the visitor has said all', async () => {
+    const { machine, login } = await bench.run();
+    const [port = 0] = await ports(1);
+    const answer = `socket(S, 2, 1, 0); bind(S, pack("S n N x8", 2, ${port}, 0)) or die; listen(S, 5);
+      open(R, ">", "/tmp/listening"); close R; accept(C, S); print C "hello"; $| = 1;
+      select(C); $| = 1; while (read(C, $b, 9999)) { $n += length $b } print C $n, "x" x 3000000;`;
+    await sshWell(
+      login,
+      `nohup perl -e '${answer}' > /dev/null 2>&1 < /dev/null &
+      until test -e /tmp/listening; do sleep 0.02; done`,
+    );
+    await bench.engine.configure({ ...machine, httpPorts: [port] });
+    const visitor = connect({ host: login.host, port, allowHalfOpen: true });
+    visitor.end('x'.repeat(100_000));
+    let text = '';
+    for await (const chunk of visitor) text += chunk;
+    assert.equal(text.length, 'hello100000'.length + 3_000_000);
+    assert.match(text.slice(0, 20), /^hello100000x+$/);
+    await bench.engine.delete(machine.ref);
+  });
+
+  it('has one helper while there are ports, without rights or secrets; another when it ends', async () => {
+    const [one = 0, two = 0] = await ports(2);
+    const { machine, login } = await bench.run();
+    await serveInGuest(login, one, { body: 'one', hold: true });
+    await serveInGuest(login, two, { body: 'two' });
+    assert.deepEqual(helpers(), []);
+    await bench.engine.configure({ ...machine, httpPorts: [one, two] });
+    const [helper, ...others] = helpers();
+    assert.ok(helper !== undefined && others.length === 0);
+    const read = (name: string) => readFileSync(`/proc/${helper.pid}/${name}`, 'latin1');
+    assert.doesNotMatch(read('environ'), new RegExp(SECRET));
+    assert.match(read('status'), /^CapPrm:\t0+\nCapEff:\t0+\nCapBnd:\t0+\n/m);
+    if (host.users.dropTo)
+      assert.match(read('status'), new RegExp(`^Uid:\t${host.users.dropTo.uid}\t`, 'm'));
+    const open = await openRequest(login.host, one);
+    endProcess(helper.pid);
+    await noHelper();
+    await eventuallyPasses(10_000, async () =>
+      assert.equal(await fetchText(login.host, two), 'two'),
+    );
+    assert.equal(open.readyState, 'open');
+    assert.equal(helpers().length, 1);
+    open.destroy();
+    await bench.engine.configure(machine);
+    await noHelper();
+    await bench.engine.configure({ ...machine, httpPorts: [one] });
+    assert.equal(helpers().length, 1);
+    await bench.engine.delete(machine.ref);
+    await noHelper();
+  });
+}
+
+describeWith('host', noLogins);
+describeWith('auto', noLogins || noOwnNetwork);
