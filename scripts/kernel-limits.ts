@@ -26,5 +26,5 @@ export function keepKernelLimits(say: (line: string) => void): void {
   if (existsSync(settingsFile) && readFileSync(settingsFile, 'utf8') === text) return;
   if (!existsSync('/etc/sysctl.d')) return;
   writeFileSync(settingsFile, text);
-  say(`They stay raised after a reboot: ${settingsFile}`);
+  say(`The limits that all containers share stay raised after a reboot: ${settingsFile}`);
 }

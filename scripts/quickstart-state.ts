@@ -31,6 +31,8 @@ export function readSavedState(dataDir: string): SavedState | undefined {
 export function writeSavedState(dataDir: string, state: SavedState): void {
   const path = join(dataDir, fileName);
   const lines = [`BERTH_URL=${state.url}`, `BERTH_TOKEN=${state.token}`];
+  // For `berth admin`, which works on the data itself.
+  lines.push(`BERTH_DATA='${dataDir}'`);
   if (state.ca !== undefined) lines.push(`BERTH_CA='${state.ca}'`);
   if (state.instance !== undefined) lines.push(`BERTH_INSTANCE=${state.instance}`);
   if (state.login !== undefined) lines.push(`BERTH_LOGIN='${state.login}'`);

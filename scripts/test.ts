@@ -6,8 +6,7 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { constants, tmpdir } from 'node:os';
+import { constants } from 'node:os';
 import { join } from 'node:path';
 import { ensureSystemPackages } from './system-packages.ts';
 import {
@@ -55,30 +54,30 @@ async function runPass(
   options: readonly string[],
   environment: Readonly<Record<string, string>>,
 ): Promise<Outcome> {
-  const folder = mkdtempSync(join(tmpdir(), 'berth-totals-'));
-  const totalsFile = join(folder, 'totals.json');
   const reporters = [
     ...['--test-reporter=spec', '--test-reporter-destination=stdout'],
     ...[`--test-reporter=${join(import.meta.dirname, 'test-totals.ts')}`],
-    ...[`--test-reporter-destination=${totalsFile}`],
+    ...['--test-reporter-destination=stderr'],
   ];
   const runner = ['--test', ...reporters, '--test-concurrency=2', '--test-timeout=600000'];
   const child = spawn(process.execPath, [...runner, ...options, ...files], {
-    stdio: 'inherit',
+    stdio: ['inherit', 'inherit', 'inherit', 'pipe'],
     env: { ...process.env, BERTH_TEST_ENGINE: engine, ...environment },
   });
   running = child;
-  const [code, signal] = (await once(child, 'exit')) as [number | null, NodeJS.Signals | null];
+  let totals = '';
+  child.stdio[3]?.on('data', (chunk: Buffer) => {
+    totals += chunk;
+  });
+  const [code, signal] = (await once(child, 'close')) as [number | null, NodeJS.Signals | null];
   running = undefined;
-  const outcome = { ...readTotals(totalsFile), code: code ?? exitCodeOf(signal ?? 'SIGKILL') };
-  rmSync(folder, { recursive: true, force: true });
-  return outcome;
+  return { ...readTotals(totals), code: code ?? exitCodeOf(signal ?? 'SIGKILL') };
 }
 
 /** Of a pass that did not come to its end there are none: something failed. */
-function readTotals(file: string): Totals {
+function readTotals(text: string): Totals {
   try {
-    return JSON.parse(readFileSync(file, 'utf8')) as Totals;
+    return JSON.parse(text) as Totals;
   } catch {
     return { tests: 1, passed: 0, failed: 1, skipped: 0 };
   }

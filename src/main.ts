@@ -30,6 +30,7 @@ import { KeptAnswerService } from './services/kept-answers.ts';
 import { KeyPlaceService } from './services/key-places.ts';
 import { KeyReader } from './services/key-reader.ts';
 import { KeyService } from './services/keys.ts';
+import { KeySweeper } from './services/key-sweeper.ts';
 import { Monitor } from './services/monitor.ts';
 import { Placing } from './services/placing.ts';
 import { Scheduler } from './services/scheduler.ts';
@@ -109,7 +110,7 @@ async function openService(config: Config, closers: AsyncDisposableStack): Promi
   const edge = await openListeningEdge(config, context, closers);
   const settling = Promise.withResolvers<void>();
   const parts = { ...settings, settled: settling.promise };
-  const { app, scheduler, monitor, health } = await compose(parts, context, log, edge);
+  const { app, scheduler, monitor, keySweeper, health } = await compose(parts, context, log, edge);
   for (const notice of (await engine.health()).notices) log.warn({ notice }, 'engine notice');
   await monitor.look('states', { afterPlannedStop: takePlannedStop(config.dataDir) });
   closers.defer(() => scheduler.stop());
@@ -119,7 +120,7 @@ async function openService(config: Config, closers: AsyncDisposableStack): Promi
   // Only now: a published port must not take the one that the service itself is to have.
   scheduler.start();
   const patience = setTimeout(settling.resolve, settlingPatienceMs);
-  await monitor.look();
+  await Promise.all([monitor.look(), Promise.race([keySweeper.look(), settling.promise])]);
   clearTimeout(patience);
   settling.resolve();
   log.info({ url }, 'listening');
@@ -149,9 +150,12 @@ async function compose(parts: Parts, context: ServiceContext, log: Logger, edge:
   const changes = { context, catalog, placing, configuration, sshPorts, ownPorts };
   const instanceModify = new InstanceModifyService(changes);
   const watching = { context, configuration, snapshotsChanged };
-  const monitor = new Monitor({ ...watching, poke, keysInFlight });
+  const monitor = new Monitor({ ...watching, poke });
+  const keySweeper = new KeySweeper({ context, keysInFlight });
   const keptAnswers = new KeptAnswerService(context, nodeName);
-  const scheduler = new Scheduler(worker, monitor, log, [() => keptAnswers.sweep()]);
+  const scheduler = new Scheduler(worker, monitor, keySweeper, log, [
+    () => keptAnswers.sweep(),
+  ]);
   const { bodyLimitBytes } = config;
   const books = {
     keys: new KeyService(context),
@@ -178,7 +182,7 @@ async function compose(parts: Parts, context: ServiceContext, log: Logger, edge:
     settled,
     version,
   });
-  return { app, scheduler, monitor, health };
+  return { app, scheduler, monitor, keySweeper, health };
 }
 
 const operationKinds = (
@@ -211,13 +215,16 @@ function showTls(config: Config, { tls, url }: RunningService): void {
   if (config.tls.kind === 'self-signed') process.stdout.write(`${trustAdvice(tls, url)}\n`);
 }
 
-/** Resolves at the first SIGINT or SIGTERM; a second one ends the process at once. */
+/** One Ctrl-C may arrive twice: from the terminal, and from npm, which passes it on. */
+const sameSignalMs = 1_000;
+
+/** Resolves at the first SIGINT or SIGTERM; a second one, later than by chance, ends the process at once. */
 export function untilSignal(): Promise<void> {
   return new Promise((resolve) => {
-    let seen = 0;
+    let firstAt: number | undefined;
     const onSignal = () => {
-      seen += 1;
-      if (seen > 1) process.exit(1);
+      firstAt ??= performance.now();
+      if (performance.now() - firstAt > sameSignalMs) process.exit(1);
       resolve();
     };
     process.on('SIGINT', onSignal);

@@ -12,14 +12,14 @@
  * caller that hung up changes nothing.
  */
 import type { AddKeyOutcome, AuthorizedKey } from '../domain/authorized-keys.ts';
-import { AppError, notFound } from '../domain/errors.ts';
+import { AppError, conflict, notFound } from '../domain/errors.ts';
 import { newId } from '../domain/ids.ts';
 import type { KeyedLock } from '../domain/keyed-lock.ts';
 import { generateKeyPair } from '../domain/ssh-key-pair.ts';
 import { parsePublicKey, type SshPublicKey } from '../domain/ssh-public-key.ts';
 import { EngineError } from '../engines/engine.ts';
 import type { Db } from '../store/database.ts';
-import { confirmKey, deleteKey, listKeys, recordKey, withdrawKey } from '../store/instance-keys.ts';
+import { confirmKey, deleteKey, listKeys, listPendingKeyIds, recordKey, withdrawKey } from '../store/instance-keys.ts';
 import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
 import { audit } from './audit.ts';
 import { type Actor, requireInstance, requireState, type ServiceContext } from './context.ts';
@@ -31,6 +31,9 @@ import { proveLogin } from './login-probe.ts';
 /** An answer comes within 25 s: waiting for its turn, the engine, and the proof of the login (5 s) together. */
 const turnPatienceMs = 8_000;
 const engineDeadlineMs = 10_000;
+const takeBackDeadlineMs = 8_000;
+/** Generated keys of one instance that are yet to be taken back: a guest that hangs gets no more of them. */
+const mostLeftKeys = 16;
 
 export interface AddKeyInput {
   /** As the caller sent it; absent: a pair is generated. */
@@ -125,23 +128,33 @@ export class InstanceKeyService {
     const id = newId();
     this.inFlight.add(id);
     try {
-      await this.#writeGenerated(request, id, confirmed);
-    } catch (error) {
-      await this.#takeBack(request, id);
-      throw error;
+      await this.#recordPending(request, id);
+      await this.#writeGenerated(request, id, confirmed).catch(async (error: unknown) => {
+        await this.#takeBack(request, id);
+        throw error;
+      });
     } finally {
       this.inFlight.delete(id);
     }
     return { ...confirmed, takeBack: onConfirm ? nothing : () => this.#takeBack(request, id) };
   }
 
+  async #recordPending(request: KeyRequest, id: string): Promise<void> {
+    const { id: instanceId, org_id, identifier } = request.instance;
+    await this.#context.store.transaction(async (tx) => {
+      const pending = await listPendingKeyIds(tx, org_id, instanceId);
+      const left = pending.filter((one) => !this.inFlight.has(one)).length;
+      if (left >= mostLeftKeys)
+        throw conflict(
+          `${left} generated keys of instance ${identifier}, whose answers were not sent, are still being taken back. Try again in a minute, or restart the instance if it hangs.`,
+        );
+      const recorded = await recordKey(tx, this.#row(request, id, 'generated', 'pending'));
+      if (!recorded) throw notFound('Instance', String(identifier));
+    });
+  }
+
   async #writeGenerated(request: KeyRequest, id: string, result: ConfirmedKey): Promise<void> {
     const { store, crashPoint } = this.#context;
-    const { instance } = request;
-    const recorded = await store.transaction((tx) =>
-      recordKey(tx, this.#row(request, id, 'generated', 'pending')),
-    );
-    if (!recorded) throw notFound('Instance', String(instance.identifier));
     crashPoint('add_key:recorded:after');
     await this.#write(request);
     crashPoint('add_key:written:after');
@@ -254,7 +267,8 @@ export class InstanceKeyService {
     const { instance, key } = request;
     try {
       await withdrawKey(store.db, id);
-      await engine.removeKey(instance.engine_ref, { kind: 'key', publicKey: key.line });
+      const match = { kind: 'key', publicKey: key.line } as const;
+      await withDeadline(engine.removeKey(instance.engine_ref, match), takeBackDeadlineMs);
       await deleteKey(store.db, id);
       log.info(
         { instance: instance.id, fingerprint: key.fingerprint },

@@ -1,13 +1,7 @@
 import type { InstanceStatus } from '../domain/lifecycle.ts';
 import type { EngineInventory, InstanceFacts } from '../engines/engine.ts';
-import { deleteKey, isPending, listPendingKeys } from '../store/instance-keys.ts';
-import {
-  getInstance,
-  listSteadyInstances,
-  moveInstance,
-  updateInstance,
-} from '../store/instances.ts';
-import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
+import { listSteadyInstances, moveInstance, updateInstance } from '../store/instances.ts';
+import type { InstanceRow } from '../store/schema.ts';
 import type { ServiceContext } from './context.ts';
 import { withDeadline } from './engine-errors.ts';
 import type { InstanceConfiguration } from './instance-configuration.ts';
@@ -26,8 +20,6 @@ export interface MonitorOptions {
   readonly poke: () => void;
   /** Called with the organization whose list of snapshots is not what it was. */
   readonly snapshotsChanged: (orgId: string) => void;
-  /** Keys that a request is still working on. */
-  readonly keysInFlight: ReadonlySet<string>;
   /** An engine that hangs must not keep the monitor from its next look. */
   readonly engineDeadlineMs?: number;
 }
@@ -36,8 +28,7 @@ const defaultDeadlineMs = 10_000;
 
 /**
  * Compares what the database says with what the engine holds, and sets right what differs: a dead instance is
- * started again, one that should be stopped is stopped, published ports and sizes are set, and a generated key whose
- * answer never left is taken back. An instance that the engine lost sight of is UNKNOWN until it has it again, a
+ * started again, one that should be stopped is stopped, published ports and sizes are set. An instance that the engine lost sight of is UNKNOWN until it has it again, a
  * snapshot FAILED.
  * What the database does not know is reported, never deleted.
  */
@@ -47,11 +38,12 @@ export class Monitor {
   readonly #strays: StrayReporter;
   readonly #snapshots: SnapshotKeeper;
   readonly #deadlineMs: number;
-  readonly #reported = new Set<string>();
   /** The slow part of a look, while it is under way: the next look begins no second one. */
   #slowPart: Promise<void> | undefined;
   /** The service itself ended the instances when it was stopped: nothing to worry about. */
   #expectsStopped = false;
+  /** It could not be looked at the last time. */
+  #isAway = false;
 
   constructor(options: MonitorOptions) {
     this.#options = options;
@@ -71,6 +63,7 @@ export class Monitor {
       const before = await listSteadyInstances(this.#context.store.db);
       await this.#snapshots.begin();
       const inventory = await withDeadline(this.#context.engine.inventory(), this.#deadlineMs);
+      this.#sayItAnswers();
       for (const instance of before) await this.#compare(instance, inventory);
       await this.#snapshots.look(inventory);
       await this.#strays.look(inventory);
@@ -79,8 +72,19 @@ export class Monitor {
       this.#slowPart = this.#lookSlowly(scope, before, inventory);
       await withDeadline(this.#slowPart, this.#deadlineMs);
     } catch (error) {
-      this.#context.log.warn({ err: error }, 'the engine could not be looked at');
+      this.#sayItIsAway(error);
     }
+  }
+
+  /** Once, and not every two seconds for as long as it is away. */
+  #sayItIsAway(error: unknown): void {
+    if (!this.#isAway) this.#context.log.warn({ err: error }, 'the engine could not be looked at');
+    this.#isAway = true;
+  }
+
+  #sayItAnswers(): void {
+    if (this.#isAway) this.#context.log.info({}, 'the engine can be looked at again');
+    this.#isAway = false;
   }
 
   async #lookSlowly(
@@ -90,7 +94,6 @@ export class Monitor {
   ): Promise<void> {
     try {
       if (scope === 'all') await this.#options.configuration.look(instances, inventory);
-      await this.#sweepKeys();
     } finally {
       this.#slowPart = undefined;
     }
@@ -177,46 +180,5 @@ export class Monitor {
     const change = { status, status_before: null, failure: null, ip, port, status_since: now() };
     if (await moveInstance(store.db, instance.id, 'UNKNOWN', change))
       log.info({ instance: instance.id, status }, 'the engine has an instance again');
-  }
-
-  /** Generated keys that nobody is working on any more, and whose private half nobody has. */
-  async #sweepKeys(): Promise<void> {
-    const { store, log } = this.#context;
-    for (const key of await listPendingKeys(store.db)) {
-      // In this order: a request that ended before the first look has written its verdict by the second.
-      if (this.#options.keysInFlight.has(key.id)) continue;
-      if (!(await isPending(store.db, key.id))) continue;
-      try {
-        if (await this.#takeBack(key)) await deleteKey(store.db, key.id);
-      } catch (error) {
-        if (this.#reported.has(key.id)) continue;
-        this.#reported.add(key.id);
-        log.warn(
-          { err: error, instance: key.instance_id, fingerprint: key.fingerprint },
-          'a key is still to be taken back',
-        );
-      }
-    }
-  }
-
-  /** False while the instance is on its way somewhere: a disk that is being made may still get this key. */
-  async #takeBack(key: InstanceKeyRow): Promise<boolean> {
-    const instance = await getInstance(this.#context.store.db, key.instance_id);
-    if (!instance) return true;
-    if (
-      instance.deleted_at !== null ||
-      !['RUNNING', 'STOPPED', 'UNKNOWN'].includes(instance.status)
-    )
-      return false;
-    if (instance.status === 'UNKNOWN') return instance.status_before === null;
-    const match = { kind: 'key', publicKey: key.public_key } as const;
-    const removal = this.#context.engine.removeKey(instance.engine_ref, match);
-    await withDeadline(removal, this.#deadlineMs);
-    const { id, fingerprint } = key;
-    this.#context.log.info(
-      { key: id, fingerprint },
-      'a key whose answer was not sent was taken back',
-    );
-    return true;
   }
 }

@@ -1,4 +1,5 @@
 import type { Log } from './context.ts';
+import type { KeySweeper } from './key-sweeper.ts';
 import type { Monitor } from './monitor.ts';
 import type { Worker } from './worker.ts';
 
@@ -9,6 +10,7 @@ const lookEveryMs = 2000;
 export class Scheduler {
   readonly #worker: Worker;
   readonly #monitor: Monitor;
+  readonly #keySweeper: KeySweeper;
   readonly #log: Log;
   readonly #chores: readonly (() => Promise<void>)[];
   #workTimer: NodeJS.Timeout | undefined;
@@ -21,11 +23,13 @@ export class Scheduler {
   constructor(
     worker: Worker,
     monitor: Monitor,
+    keySweeper: KeySweeper,
     log: Log,
     chores: readonly (() => Promise<void>)[] = [],
   ) {
     this.#worker = worker;
     this.#monitor = monitor;
+    this.#keySweeper = keySweeper;
     this.#log = log;
     this.#chores = chores;
   }
@@ -75,6 +79,8 @@ export class Scheduler {
   }
 
   async #look(): Promise<void> {
+    // Guests have a part in this one: the look does not wait for it.
+    void this.#keySweeper.look();
     await this.#monitor.look();
     for (const chore of this.#chores) if (!this.#stopped) await chore();
   }

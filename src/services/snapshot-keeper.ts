@@ -2,15 +2,18 @@ import type { EngineInventory, EngineRef } from '../engines/engine.ts';
 import { listReadySnapshotRefs, moveSnapshot } from '../store/snapshots.ts';
 import type { ServiceContext } from './context.ts';
 
+/** Making one takes less. */
+const makingMs = 2 * 3_600_000;
+
 /**
  * A snapshot that the engine has no more is FAILED instead of READY, so that nobody counts on it, and READY again when
  * the engine has it again (a pool that was away, a setting that was wrong). Only what changed since the last look is
- * looked up.
+ * looked up, and what is new.
  */
 export class SnapshotKeeper {
   readonly #context: ServiceContext;
   readonly #changed: (orgId: string) => void;
-  /** What the engine had at the last look; before the first one, what it should have. */
+  /** What the engine had at the last look, and what it should have since. */
   #before: ReadonlySet<EngineRef> | undefined;
 
   /** `changed` is called with the organization whose list is not what it was. */
@@ -21,7 +24,10 @@ export class SnapshotKeeper {
 
   /** To be called before the inventory is taken: what becomes READY meanwhile is not lost. */
   async begin(): Promise<void> {
-    this.#before ??= new Set(await listReadySnapshotRefs(this.#context.store.db));
+    const { store, now } = this.#context;
+    const since = this.#before === undefined ? 0 : now() - makingMs;
+    const ready = new Set(await listReadySnapshotRefs(store.db, since));
+    this.#before = ready.union(this.#before ?? ready);
   }
 
   async look({ snapshots: found, incomplete }: EngineInventory): Promise<void> {

@@ -105,6 +105,22 @@ export function listPendingKeys(db: Db): Promise<InstanceKeyRow[]> {
   return db.selectFrom('instance_keys').selectAll().where('state', '=', 'pending').execute();
 }
 
+/** Those of one instance. */
+export async function listPendingKeyIds(
+  db: Db,
+  orgId: string,
+  instanceId: string,
+): Promise<string[]> {
+  const rows = await db
+    .selectFrom('instance_keys')
+    .select('id')
+    .where('org_id', '=', orgId)
+    .where('instance_id', '=', instanceId)
+    .where('state', '=', 'pending')
+    .execute();
+  return rows.map(({ id }) => id);
+}
+
 /** Is nobody told of this key, as of now? */
 export async function isPending(db: Db, id: string): Promise<boolean> {
   const row = await db

@@ -153,10 +153,15 @@ export async function filterSnapshotRefs(db: Db, refs: readonly string[]): Promi
   return rows.map((row) => row.engine_ref);
 }
 
-/** The engine names of all snapshots that are READY. */
-export async function listReadySnapshotRefs(db: Db): Promise<string[]> {
-  const query = db.selectFrom('snapshots').select('engine_ref');
-  const rows = await query.where('status', '=', 'READY').where('deleted_at', 'is', null).execute();
+/** The engine names of all snapshots that are READY and were asked for since then. */
+export async function listReadySnapshotRefs(db: Db, since: number): Promise<string[]> {
+  const rows = await db
+    .selectFrom('snapshots')
+    .select('engine_ref')
+    .where('status', '=', 'READY')
+    .where('deleted_at', 'is', null)
+    .where('created_at', '>=', since)
+    .execute();
   return rows.map((row) => row.engine_ref);
 }
 

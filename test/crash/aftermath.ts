@@ -12,7 +12,7 @@ import { filesBelow, privateKeysIn } from '../support/secrets.ts';
 import { loginProblem } from '../support/ssh.ts';
 import { eventuallyPasses, pooled } from '../support/waiting.ts';
 
-const SETTLE_MS = 20_000;
+const SETTLE_MS = 60_000;
 const LOGINS_AT_ONCE = 4;
 const SETTLED = ['RUNNING', 'STOPPED', 'UNKNOWN'];
 

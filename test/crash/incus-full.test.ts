@@ -12,9 +12,8 @@ import { makePool } from '../support/incus-contents.ts';
 import { readKeyFile } from '../support/key-file.ts';
 import { makeKeyPair } from '../support/keys.ts';
 import { sshWell } from '../support/ssh.ts';
-import { eventually } from '../support/waiting.ts';
+import { eventually, eventuallyPasses } from '../support/waiting.ts';
 import { settled } from './aftermath.ts';
-import { instancePath, placeOf } from './incus-objects.ts';
 
 const DONE_MS = 60_000;
 const SMALL_POOL = { name: 'small', sizeGib: 1 };
@@ -22,7 +21,7 @@ const SMALL_POOL = { name: 'small', sizeGib: 1 };
 const LONG_FILE = 'yes "# a line of nobody" | head -c 300000 >> ~/.ssh/authorized_keys; sync';
 /** To the last block; room that is reserved is full, too. */
 const FILL =
-  'n=0; for size in 64M 8M 1M 64K; do while fallocate -l $size fill$n 2>/dev/null; do n=$((n+1)); done; done; ' +
+  'n=0; for size in 1G 64M 8M 1M 64K; do while fallocate -l $size fill$n 2>/dev/null; do n=$((n+1)); done; done; ' +
   'dd if=/dev/zero of=rest bs=4k 2>/dev/null; sync; true';
 const EMPTY = 'rm -f fill* rest; sync';
 
@@ -77,14 +76,6 @@ describe('no room', { skip, concurrency: 1 }, () => {
       house = await open();
       main = await house.machine();
       await sshWell(main.login, LONG_FILE);
-      const { client, project } = placeOf(house);
-      const { devices } = await client.get<{ devices: Record<string, object> }>(
-        instancePath(main.uuid),
-        { project },
-      );
-      // Smaller than any that can be asked for, to be full sooner.
-      const root = { ...devices.root, size: '1GB' };
-      await client.change('PATCH', instancePath(main.uuid), { devices: { root } }, { project });
       await sshWell(main.login, FILL);
     });
 
@@ -157,7 +148,12 @@ describe('no room', { skip, concurrency: 1 }, () => {
 
     test('all works again when there is room', async () => {
       await sshWell(main.login, EMPTY);
-      assert.equal(await snapshotEnds(house, main.uuid, 'roomy'), 'READY');
+      // The storage takes a moment to hand out again what was freed.
+      await eventuallyPasses(DONE_MS, async () => {
+        await deleteSnapshots(house);
+        await settled(house, DONE_MS);
+        assert.equal(await snapshotEnds(house, main.uuid, 'roomy'), 'READY');
+      });
       const { publicKey } = await makeKeyPair(house.keyFolder);
       assert.equal(await addKey(house, main, publicKey), 200);
       const restored = await house.machine({ template: 'roomy' });

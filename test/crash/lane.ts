@@ -7,7 +7,7 @@ import { sleep } from '../support/waiting.ts';
 import type { Action } from './actions.ts';
 import { assertKeysKept, assertNoPrivateKeys, settled } from './aftermath.ts';
 
-const DEATH_TIMEOUT_MS = 15_000;
+const DEATH_TIMEOUT_MS = 60_000;
 /** So few ports that they have to be used again and again. */
 const SSH_PORTS = 3;
 

@@ -15,7 +15,7 @@ import {
   settled,
 } from './aftermath.ts';
 
-const TAKEN_BACK_MS = 20_000;
+const TAKEN_BACK_MS = 60_000;
 
 export interface Death {
   /** Statuses of answers to requests that it may have been in the way of. */

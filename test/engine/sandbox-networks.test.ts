@@ -1,13 +1,22 @@
 /** Published ports with either kind of network, whichever the rest of the suite is run for. */
 
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { execFile, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { chownSync, readFileSync } from 'node:fs';
 import { connect } from 'node:net';
-import { after, before, describe, it } from 'node:test';
+import { join } from 'node:path';
+import { after, before, describe, it, test } from 'node:test';
+import { promisify } from 'node:util';
 import { probeHost } from '../../src/engines/sandbox/host.ts';
 import { fetchText, openRequest, serveInGuest } from '../support/guest-server.ts';
 import { claimPorts } from '../support/ports.ts';
-import { endProcess, networkHelpersOf } from '../support/processes.ts';
+import {
+  endProcess,
+  endSandboxes,
+  networkHelpersOf,
+  sandboxProcesses,
+} from '../support/processes.ts';
 import { sshWell } from '../support/ssh.ts';
 import { eventually, eventuallyPasses } from '../support/waiting.ts';
 import { Bench } from './engine-contract.ts';
@@ -63,12 +72,14 @@ function describeOwnNetwork(bench: Bench): void {
     await bench.engine.delete(machine.ref);
   });
 
-  it('answers whole after the visitor has said all', async () => {
+  it('carries all of one side after the other has said all', async () => {
     const { machine, login } = await bench.run();
     const [port = 0] = await ports(1);
     const answer = `socket(S, 2, 1, 0); bind(S, pack("S n N x8", 2, ${port}, 0)) or die; listen(S, 5);
       open(R, ">", "/tmp/listening"); close R; accept(C, S); print C "hello"; $| = 1;
-      select(C); $| = 1; while (read(C, $b, 9999)) { $n += length $b } print C $n, "x" x 3000000;`;
+      select(C); $| = 1; while (read(C, $b, 9999)) { $n += length $b } print C $n, "x" x 3000000; close C;
+      accept(C, S); shutdown(C, 1); $n = 0; while (read(C, $b, 9999)) { $n += length $b }
+      open(R, ">", "/tmp/heard"); print R $n; close R; rename("/tmp/heard", "/tmp/counted");`;
     await sshWell(
       login,
       `nohup perl -e '${answer}' > /dev/null 2>&1 < /dev/null &
@@ -81,6 +92,11 @@ function describeOwnNetwork(bench: Bench): void {
     for await (const chunk of visitor) text += chunk;
     assert.equal(text.length, 'hello100000'.length + 3_000_000);
     assert.match(text.slice(0, 20), /^hello100000x+$/);
+    const other = connect({ host: login.host, port, allowHalfOpen: true }).resume();
+    await once(other, 'end');
+    other.end('x'.repeat(200_000));
+    const counted = 'until test -e /tmp/counted; do sleep 0.02; done; cat /tmp/counted';
+    assert.equal(await sshWell(login, counted), '200000');
     await bench.engine.delete(machine.ref);
   });
 
@@ -115,6 +131,35 @@ function describeOwnNetwork(bench: Bench): void {
     await noHelper();
   });
 }
+
+/** A user of this host other than root who may read the tests and run node; or why there is none. */
+function findOrdinaryUser(): { uid: number; gid: number } | string {
+  if (process.getuid?.() !== 0) return 'only root can act as somebody else';
+  const line = /^nobody:[^:]*:(\d+):(\d+):/m.exec(readFileSync('/etc/passwd', 'utf8'));
+  if (line === null) return 'there is no user nobody';
+  const user = { uid: Number(line[1]), gid: Number(line[2]) };
+  const read = `require('node:fs').readFileSync(${JSON.stringify(ordinaryScript)})`;
+  const tried = spawnSync(process.execPath, ['-e', read], { ...user, cwd: '/' });
+  return tried.status === 0 ? user : 'this folder is closed to other users';
+}
+
+const ordinaryScript = join(import.meta.dirname, 'ordinary-user-process.ts');
+const ordinary = findOrdinaryUser();
+const skip = noLogins || (typeof ordinary === 'string' && ordinary);
+test('a service of an ordinary user publishes, adopts and ends', { skip }, async () => {
+  assert.ok(typeof ordinary === 'object');
+  const dataFolder = makeDataFolder();
+  chownSync(dataFolder, ordinary.uid, ordinary.gid);
+  const { from } = await claimPorts(2);
+  const words = [ordinaryScript, dataFolder, String(from), String(from + 1)];
+  try {
+    const options = { ...ordinary, cwd: '/', timeout: 60_000 };
+    await promisify(execFile)(process.execPath, words, options);
+    assert.deepEqual(sandboxProcesses(dataFolder), []);
+  } finally {
+    endSandboxes(dataFolder);
+  }
+});
 
 describeWith('host', noLogins);
 describeWith('auto', noLogins || noOwnNetwork);

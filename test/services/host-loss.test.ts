@@ -22,7 +22,7 @@ const configuration = new InstanceConfiguration(context);
 const snapshotsChanged = (orgId: string) => shop.snapshots.changed(orgId);
 const watching = { context, configuration, poke: () => {}, snapshotsChanged };
 const newMonitor = (engineDeadlineMs = 30_000) =>
-  new Monitor({ ...watching, keysInFlight: new Set(), engineDeadlineMs });
+  new Monitor({ ...watching, engineDeadlineMs });
 let monitor: Monitor;
 
 const make = async (): Promise<string> => {

@@ -46,6 +46,13 @@ test('one that vanished is FAILED at the next look, and READY when the engine ha
   assert.equal(await statusOf('lost'), 'READY');
 });
 
+test('one that vanished before any look had seen it is FAILED, too', async () => {
+  await shop.monitor.look();
+  await shop.engine.deleteSnapshot(await take('soon-lost'));
+  await shop.monitor.look();
+  assert.equal(await statusOf('soon-lost'), 'FAILED');
+});
+
 test('one that vanished while the service was down is found at the first look, and can be deleted', async () => {
   const id = await take('while-down');
   await shop.engine.deleteSnapshot(id);

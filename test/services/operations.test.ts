@@ -261,7 +261,7 @@ test('a generated key whose engine call failed is nowhere', async () => {
       kind: 'engine_error',
     });
     shop.faults.clear();
-    await shop.monitor.look();
+    await shop.newKeySweeper().look();
     assert.equal(await shop.engine.readKeys(uuid), text);
   }
 });

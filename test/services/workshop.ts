@@ -20,6 +20,7 @@ import { InstanceKeyService } from '../../src/services/instance-keys.ts';
 import { InstanceModifyService } from '../../src/services/instance-modify.ts';
 import { instanceOperations } from '../../src/services/instance-operations.ts';
 import { InstanceService, type NewInstance } from '../../src/services/instances.ts';
+import { KeySweeper } from '../../src/services/key-sweeper.ts';
 import { Monitor } from '../../src/services/monitor.ts';
 import type { OperationKind } from '../../src/services/operations.ts';
 import { OrganizationService } from '../../src/services/organizations.ts';
@@ -165,7 +166,7 @@ export async function openWorkshop(
   const worker = newWorker('test');
   const newMonitor = () =>
     new Monitor({
-      ...{ context, configuration, poke, keysInFlight: keys.inFlight },
+      ...{ context, configuration, poke },
       snapshotsChanged: (orgId) => snapshots.changed(orgId),
     });
   const actor = await makeActor(context);
@@ -191,6 +192,8 @@ export async function openWorkshop(
       ownPorts: () => [],
     }),
     monitor: newMonitor(),
+    newKeySweeper: (turnMs = 10_000) =>
+      new KeySweeper({ context, keysInFlight: keys.inFlight, turnMs }),
     /** As after a restart. */
     newMonitor,
     /** Runs what is due, lets the clock pass over every pause, and goes on until nothing is left to do. */

@@ -22,7 +22,7 @@ import { decode } from './json.ts';
 import type { Parser } from './shape.ts';
 import { eventually } from './waiting.ts';
 
-const SETTLE_MS = 20_000;
+const SETTLE_MS = 60_000;
 
 export interface CallOptions {
   readonly body?: unknown;

@@ -59,10 +59,14 @@ function references(found: HostProcess, dataFolder: string): string[] {
 export function livingSandboxes(dataFolder: string): Map<string, Set<string>> {
   const own = attempt(() => readlinkSync('/proc/self/ns/pid'), '');
   const living = new Map<string, Set<string>>();
-  for (const found of sandboxProcesses(dataFolder)) {
+  const all = sandboxProcesses(dataFolder);
+  // pasta has made another namespace, around what stands around the instance.
+  const around = all.filter(({ command }) => /^\S*(?:pasta|bwrap) /.test(command));
+  const outer = new Set([own, ...around.map((found) => found.pidNamespace)]);
+  for (const found of all) {
     for (const reference of references(found, dataFolder)) {
       const namespaces = living.get(reference) ?? new Set<string>();
-      if (found.pidNamespace !== own) namespaces.add(found.pidNamespace);
+      if (!outer.has(found.pidNamespace)) namespaces.add(found.pidNamespace);
       living.set(reference, namespaces);
     }
   }

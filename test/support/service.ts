@@ -22,7 +22,7 @@ import { eventually } from './waiting.ts';
 
 const REPOSITORY = join(import.meta.dirname, '..', '..');
 const READY_LINE = /^Berth is listening on (https?:\/\/127\.0\.0\.1:\d+)$/gm;
-const START_TIMEOUT_MS = 20_000;
+const START_TIMEOUT_MS = 60_000;
 
 export interface ServiceOptions {
   readonly sshPorts?: number;

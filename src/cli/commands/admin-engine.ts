@@ -21,7 +21,7 @@ are no instances; what is merely weak is said, and is no failure.`;
 
 const guardExamples = `
 Examples:
-  $ berth admin engine guard | sudo nft -f -
+  $ BERTH_ENGINE=incus berth admin engine guard | sudo nft -f -
 
 With them an instance cannot speak with the hardware address of another one, and so draw its traffic. They are gone
 after a reboot; docs/incus.md says how to keep them.`;

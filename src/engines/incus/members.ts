@@ -3,7 +3,8 @@
  *
  * Incus is not asked about that: it believes in a lost member for 20 seconds, makes everybody wait for it meanwhile,
  * and calls members lost that are there while a new leader is chosen. So each member is asked for its own `/1.0`,
- * which it answers at once, without the others and without a quorum. Two silences in a row, and it is lost.
+ * which it answers at once, without the others and without a quorum. Two silences in a row, and it is lost, until the
+ * others get through to it again.
  *
  * A server that is no cluster has one member: itself.
  */
@@ -96,10 +97,22 @@ export class Members {
       this.#asked.get(name) ??
       this.#directTo(url)
         .answers()
+        .then(
+          async (isThere) => isThere && (!this.#lost.has(name) || (await this.#isReached(name))),
+        )
         .then((isThere) => this.#note(name, isThere))
         .finally(() => this.#asked.delete(name));
     this.#asked.set(name, asking);
     return asking;
+  }
+
+  /** After its return the others do not get through to it for seconds, and nor does a call about what is on it. */
+  async #isReached(target: string): Promise<boolean> {
+    const reached = this.#client.get('/1.0', { target, timeoutMs: readMs });
+    return reached.then(
+      () => true,
+      () => false,
+    );
   }
 
   #note(host: string, isThere: boolean): void {

@@ -20,6 +20,7 @@ import { pastaArguments } from './own-network.ts';
 import {
   descendantsOf,
   isAlive,
+  isNeighbour,
   listPids,
   membersOf,
   type ProcessIdentity,
@@ -150,10 +151,9 @@ function launchEnvironment(request: LaunchRequest, host: Host): NodeJS.ProcessEn
 
 /** Every running instance whose folder lies in `instances`. */
 export function findRunning(instances: string, host: Host): Running[] {
-  const own = pidNamespaceOf('self');
   return listPids().flatMap((pid) => {
     // First, so that nothing of a guest's process is read: neither believed nor waited for.
-    if (pidNamespaceOf(pid) !== own) return [];
+    if (!isNeighbour(pid)) return [];
     const command = readCommand(pid);
     if (command === undefined || command.uid !== host.users.guest.uid) return [];
     const ref = refIn(command.words, instances);

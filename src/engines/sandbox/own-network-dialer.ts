@@ -196,6 +196,5 @@ function serve(timeoutMs: number): void {
   process.on('message', ({ id, port }: { id: number; port: number }) =>
     dial(id, port, ['127.0.0.1', '::1', ...own()]),
   );
-  process.on('disconnect', () => process.exit());
   process.send?.('ready');
 }

@@ -67,6 +67,11 @@ export function listPids(): number[] {
     .filter((pid) => pid > 0);
 }
 
+/** Is it in this process's pid namespace? Asked so that it is told of every process, whoever it belongs to. */
+export function isNeighbour(pid: number): boolean {
+  return /^NSpid:\t\d+$/m.test(readProc(pid, 'status') ?? '');
+}
+
 /** The identity of a process's pid namespace, such as `pid:[4026531836]`. */
 export function pidNamespaceOf(pid: number | 'self'): string | undefined {
   try {

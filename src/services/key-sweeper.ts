@@ -1,0 +1,130 @@
+import { deleteKey, isPending, listPendingKeys } from '../store/instance-keys.ts';
+import { getInstance } from '../store/instances.ts';
+import type { InstanceKeyRow } from '../store/schema.ts';
+import type { ServiceContext } from './context.ts';
+import { withDeadline } from './engine-errors.ts';
+
+export interface KeySweeperOptions {
+  readonly context: ServiceContext;
+  /** Keys that a request is still working on. */
+  readonly keysInFlight: ReadonlySet<string>;
+  /** How long one instance may take up a turn. */
+  readonly turnMs?: number;
+}
+
+interface Standing {
+  /** The look that it last had a turn in. */
+  readonly look: number;
+  /** In a row. */
+  readonly failures: number;
+  readonly notBefore: number;
+}
+
+const defaultTurnMs = 10_000;
+const turnsAtOnce = 16;
+const firstRestMs = 4_000;
+const longestRestMs = 120_000;
+
+/**
+ * Takes back generated keys that nobody is working on any more, and whose private half nobody has.
+ *
+ * The guest does part of the work, and its owner can make it hang. So an instance has one turn at a time, a short one,
+ * beside those of others, and a rest after a failure, twice as long each time: nobody else waits for it.
+ */
+export class KeySweeper {
+  readonly #options: KeySweeperOptions;
+  readonly #context: ServiceContext;
+  readonly #turnMs: number;
+  /** Instances whose turn it is. */
+  readonly #busy = new Set<string>();
+  /** Of instances that have had a turn and are not done. */
+  readonly #standings = new Map<string, Standing>();
+  #looks = 0;
+
+  constructor(options: KeySweeperOptions) {
+    this.#options = options;
+    this.#context = options.context;
+    this.#turnMs = options.turnMs ?? defaultTurnMs;
+  }
+
+  /** Resolves when the turns that it began are over; never throws. May be called while another look is under way. */
+  async look(): Promise<void> {
+    this.#looks += 1;
+    try {
+      const waiting = await this.#waiting();
+      const lanes = Math.max(0, turnsAtOnce - this.#busy.size);
+      await Promise.all(Array.from({ length: lanes }, () => this.#takeTurns(waiting)));
+    } catch (error) {
+      this.#context.log.warn({ err: error }, 'keys to be taken back could not be looked for');
+    }
+  }
+
+  /** Instances with their keys, those first that have waited longest for a turn. */
+  async #waiting(): Promise<[string, InstanceKeyRow[]][]> {
+    const pending = await listPendingKeys(this.#context.store.db);
+    const keys = Map.groupBy(pending, (key) => key.instance_id);
+    for (const id of this.#standings.keys()) if (!keys.has(id)) this.#standings.delete(id);
+    const now = this.#context.now();
+    const lastLook = ([id]: [string, unknown]) => this.#standings.get(id)?.look ?? 0;
+    return [...keys]
+      .filter(([id]) => (this.#standings.get(id)?.notBefore ?? 0) <= now)
+      .sort((one, other) => lastLook(one) - lastLook(other));
+  }
+
+  async #takeTurns(waiting: [string, InstanceKeyRow[]][]): Promise<void> {
+    for (let next = waiting.shift(); next; next = waiting.shift()) {
+      const [id, keys] = next;
+      if (this.#busy.has(id)) continue;
+      this.#busy.add(id);
+      try {
+        await this.#turn(keys);
+        this.#standings.set(id, { look: this.#looks, failures: 0, notBefore: 0 });
+      } catch (error) {
+        this.#rest(id, keys, error);
+      } finally {
+        this.#busy.delete(id);
+      }
+    }
+  }
+
+  /** What is left when the turn is over waits for the next one. */
+  async #turn(keys: readonly InstanceKeyRow[]): Promise<void> {
+    const { db } = this.#context.store;
+    const beganAt = performance.now();
+    for (const key of keys) {
+      const leftMs = beganAt + this.#turnMs - performance.now();
+      if (leftMs < this.#turnMs / 2) return;
+      // In this order: a request that ended before the first look has written its verdict by the second.
+      if (this.#options.keysInFlight.has(key.id)) continue;
+      if (!(await isPending(db, key.id))) continue;
+      if (await this.#takeBack(key, leftMs)) await deleteKey(db, key.id);
+    }
+  }
+
+  #rest(id: string, keys: readonly InstanceKeyRow[], error: unknown): void {
+    const { log, now } = this.#context;
+    const failures = (this.#standings.get(id)?.failures ?? 0) + 1;
+    const restMs = Math.min(longestRestMs, firstRestMs * 2 ** (failures - 1));
+    this.#standings.set(id, { look: this.#looks, failures, notBefore: now() + restMs });
+    const fields = { err: error, instance: id, keys: keys.length };
+    if (failures === 1) log.warn(fields, 'keys are still to be taken back');
+  }
+
+  /** False while the instance is on its way somewhere: a disk that is being made may still get this key. */
+  async #takeBack(key: InstanceKeyRow, timeoutMs: number): Promise<boolean> {
+    const { store, engine, log } = this.#context;
+    const instance = await getInstance(store.db, key.instance_id);
+    if (!instance) return true;
+    if (
+      instance.deleted_at !== null ||
+      !['RUNNING', 'STOPPED', 'UNKNOWN'].includes(instance.status)
+    )
+      return false;
+    if (instance.status === 'UNKNOWN') return instance.status_before === null;
+    const match = { kind: 'key', publicKey: key.public_key } as const;
+    await withDeadline(engine.removeKey(instance.engine_ref, match), timeoutMs);
+    const { id, fingerprint } = key;
+    log.info({ key: id, fingerprint }, 'a key whose answer was not sent was taken back');
+    return true;
+  }
+}
