@@ -29,8 +29,8 @@ import { InstanceService } from './services/instances.ts';
 import { KeptAnswerService } from './services/kept-answers.ts';
 import { KeyPlaceService } from './services/key-places.ts';
 import { KeyReader } from './services/key-reader.ts';
-import { KeyService } from './services/keys.ts';
 import { KeySweeper } from './services/key-sweeper.ts';
+import { KeyService } from './services/keys.ts';
 import { Monitor } from './services/monitor.ts';
 import { Placing } from './services/placing.ts';
 import { Scheduler } from './services/scheduler.ts';
@@ -153,9 +153,7 @@ async function compose(parts: Parts, context: ServiceContext, log: Logger, edge:
   const monitor = new Monitor({ ...watching, poke });
   const keySweeper = new KeySweeper({ context, keysInFlight });
   const keptAnswers = new KeptAnswerService(context, nodeName);
-  const scheduler = new Scheduler(worker, monitor, keySweeper, log, [
-    () => keptAnswers.sweep(),
-  ]);
+  const scheduler = new Scheduler(worker, monitor, keySweeper, log, [() => keptAnswers.sweep()]);
   const { bodyLimitBytes } = config;
   const books = {
     keys: new KeyService(context),

@@ -19,7 +19,14 @@ import { generateKeyPair } from '../domain/ssh-key-pair.ts';
 import { parsePublicKey, type SshPublicKey } from '../domain/ssh-public-key.ts';
 import { EngineError } from '../engines/engine.ts';
 import type { Db } from '../store/database.ts';
-import { confirmKey, deleteKey, listKeys, listPendingKeyIds, recordKey, withdrawKey } from '../store/instance-keys.ts';
+import {
+  confirmKey,
+  deleteKey,
+  listKeys,
+  listPendingKeyIds,
+  recordKey,
+  withdrawKey,
+} from '../store/instance-keys.ts';
 import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
 import { audit } from './audit.ts';
 import { type Actor, requireInstance, requireState, type ServiceContext } from './context.ts';

@@ -21,8 +21,7 @@ const context = { ...shop.context, log: { info: tell, warn: tell, error: tell } 
 const configuration = new InstanceConfiguration(context);
 const snapshotsChanged = (orgId: string) => shop.snapshots.changed(orgId);
 const watching = { context, configuration, poke: () => {}, snapshotsChanged };
-const newMonitor = (engineDeadlineMs = 30_000) =>
-  new Monitor({ ...watching, engineDeadlineMs });
+const newMonitor = (engineDeadlineMs = 30_000) => new Monitor({ ...watching, engineDeadlineMs });
 let monitor: Monitor;
 
 const make = async (): Promise<string> => {

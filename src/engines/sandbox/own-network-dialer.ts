@@ -2,9 +2,10 @@
  * Reaches the servers of an instance that has a network of its own.
  *
  * A socket belongs to the network in which it was made, whoever holds it. So a helper process of ours stands in the
- * instance's network: it is told a port, connects to it, and hands the connected socket up to the service. It can connect
- * to nothing but the instance itself, no byte of either side passes through it, and it has no rights in there, nothing
- * in its environment and no file of the host's but its own program. It ends with the service, however that ends.
+ * instance's network: it is told a port, connects to it, and hands the connected socket up to the service. It asks
+ * for the instance's own addresses alone, and stands where those of the host are out of reach. No byte of either side
+ * passes through it, and it has no rights in there, nothing in its environment and no file of the host's but its own
+ * program. It ends with the service, however that ends.
  */
 
 import { type ChildProcess, spawn } from 'node:child_process';
