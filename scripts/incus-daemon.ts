@@ -87,7 +87,7 @@ function startByHand(options: DaemonOptions): number {
   mkdirSync(incusDir, { recursive: true, mode: 0o711 });
   mkdirSync(dirname(logFileOf(options)), { recursive: true });
   const group = hasGroup('incus-admin') ? ['--group', 'incus-admin'] : [];
-  const [file = program, ...args] = [...prefix, program, ...group];
+  const [file = program, ...args] = [...manyFiles(), ...prefix, program, ...group];
   const log = openSync(logFileOf(options), 'a', 0o600);
   const child = spawn(file, args, {
     cwd: '/',
@@ -104,6 +104,13 @@ function startByHand(options: DaemonOptions): number {
   if (child.pid === undefined) throw new Error(`${file} could not be started.`);
   writeFileSync(pidFileOf(options), `${child.pid}\n`);
   return child.pid;
+}
+
+/** Where that is allowed. Each guest and each client takes some; Incus itself raises the soft limit to the hard one. */
+function manyFiles(): readonly string[] {
+  const limit = '--nofile=:1048576';
+  const { status } = spawnSync('prlimit', [limit, 'true'], { stdio: 'ignore' });
+  return status === 0 ? ['prlimit', limit] : [];
 }
 
 export interface StopOptions {

@@ -68,8 +68,11 @@ export class Monitor {
       await this.#snapshots.look(inventory);
       await this.#strays.look(inventory);
       // What takes longer goes on beside the next looks.
-      if (this.#slowPart) return;
-      this.#slowPart = this.#lookSlowly(scope, before, inventory);
+      if (scope === 'states' || this.#slowPart) return;
+      const slowPart = this.#options.configuration.look(before, inventory);
+      this.#slowPart = slowPart.finally(() => {
+        this.#slowPart = undefined;
+      });
       await withDeadline(this.#slowPart, this.#deadlineMs);
     } catch (error) {
       this.#sayItIsAway(error);
@@ -85,18 +88,6 @@ export class Monitor {
   #sayItAnswers(): void {
     if (this.#isAway) this.#context.log.info({}, 'the engine can be looked at again');
     this.#isAway = false;
-  }
-
-  async #lookSlowly(
-    scope: 'all' | 'states',
-    instances: readonly InstanceRow[],
-    inventory: EngineInventory,
-  ): Promise<void> {
-    try {
-      if (scope === 'all') await this.#options.configuration.look(instances, inventory);
-    } finally {
-      this.#slowPart = undefined;
-    }
   }
 
   /** What cannot be set right now is tried again at the next look, and keeps nobody else from it. */

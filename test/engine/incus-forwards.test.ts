@@ -73,10 +73,10 @@ describe('forwards', { skip: skipIncus }, () => {
 
   it('publishes, shows, changes and withdraws the ports of a guest', async () => {
     assert.equal(forwards.of('guest-0'), undefined);
-    await forwards.set(guest(0), ports(0, 9_001, 80));
+    await forwards.set(guest(0), ports(0, 9_001, 9_000));
     const endpoint = { ip: place.address, port: range.from };
-    assert.deepEqual(forwards.of('guest-0'), { endpoint, httpPorts: [80, 9_001] });
-    assert.deepEqual(await listed(), ['22000', '80', '9001']);
+    assert.deepEqual(forwards.of('guest-0'), { endpoint, httpPorts: [9_000, 9_001] });
+    assert.deepEqual(await listed(), ['22000', '9000', '9001']);
     await forwards.set(guest(0), ports(0, 9_002));
     assert.deepEqual(forwards.of('guest-0'), { endpoint, httpPorts: [9_002] });
     assert.deepEqual(await listed(), ['22000', '9002']);
@@ -86,6 +86,19 @@ describe('forwards', { skip: skipIncus }, () => {
     for (let times = 0; times < 2; times += 1) await forwards.withdraw('guest-0');
     assert.equal(forwards.of('guest-0'), undefined);
     assert.deepEqual(await listed(), []);
+  });
+
+  it('leaves the ports below 1024 to the host', async () => {
+    await forwards.set(guest(7), ports(7, 1024));
+    for (const port of [22, 53, 1023]) {
+      const error = await forwards.set(guest(7), ports(7, 9_030, port)).catch((thrown) => thrown);
+      assert.ok(error instanceof EngineError);
+      assert.equal(error.kind, 'port_refused');
+      assert.match(error.message, new RegExp(`Port ${port} `));
+    }
+    assert.deepEqual(await listed(), ['1024', '22007']);
+    await forwards.setWhatIsFree(guest(7), ports(7, 53, 9_030));
+    assert.deepEqual(await listed(), ['22007', '9030']);
   });
 
   it('knows after a restart of the service whose the ports are', async () => {

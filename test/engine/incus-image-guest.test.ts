@@ -43,7 +43,12 @@ describe('the default image of the Incus engine', { skip: skipIncus }, () => {
       eth0: { type: 'nic', name: 'eth0', network, 'ipv4.address': host },
     };
     // Guests with the same user ids share the host's limits, such as inotify's, which a few of them use up.
-    const config = { 'user.berth.hostname': hostname, 'security.idmap.isolated': 'true' };
+    const config = {
+      'environment.BERTH_ID': name,
+      'environment.BERTH_HOSTNAME': hostname,
+      'security.guestapi': 'false',
+      'security.idmap.isolated': 'true',
+    };
     await call('POST', '', { name, source, config, devices, profiles: [] });
     return { name, hostname, login: { host, port: 22, keyFile } };
   }

@@ -3,8 +3,10 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { networkInterfaces } from 'node:os';
+import { dirname, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { guardRules, guardTable } from '../../src/engines/incus/bridge-guard.ts';
 import {
@@ -15,11 +17,14 @@ import {
 } from '../../src/engines/incus/guest-address.ts';
 import { accessListName, isolateGuests, readBridge } from '../../src/engines/incus/network.ts';
 import { type IncusPlace, openIncusPlace, skipIncus } from '../support/incus.ts';
+import { eventually } from '../support/waiting.ts';
 import { canConnect, greetIn, makeGuest, type TestGuest } from './incus-guests.ts';
+import { countNames, sendDhcp } from './incus-packets.ts';
 
 const range = { from: 22_000, to: 22_099 };
 const DNS = 53;
 const SERVED = 8_080;
+const LEASE_MS = 60_000;
 
 const nft = (words: string[], input = '') => {
   const { status, stderr } = spawnSync('nft', words, { input, encoding: 'utf8' });
@@ -34,6 +39,22 @@ describe('guests on the bridge', { skip: skipIncus }, () => {
   const nicAt = (offset: number) =>
     guestNic(bridge, guestAddress(bridge, range.from + offset, range));
 
+  const applyGuard = () => {
+    for (let times = 0; times < 2; times += 1) nft(['-f', '-'], guardRules(bridge, range));
+    nft(['list', 'ruleset']);
+  };
+  const removeGuard = () => {
+    for (const family of ['bridge', 'inet'])
+      spawnSync('nft', ['delete', 'table', family, guardTable(bridge)]);
+  };
+  /** Of the bridge: when each ends, by hardware address. */
+  const leases = (): Map<string, string> => {
+    const folder = dirname(place.url.slice('unix:'.length));
+    const text = readFileSync(join(folder, 'networks', place.network, 'dnsmasq.leases'), 'utf8');
+    const words = text.split('\n').map((line) => line.split(' '));
+    return new Map(words.map(([endsAt = '', mac = '']) => [mac, endsAt]));
+  };
+
   before(async () => {
     place = await openIncusPlace();
     bridge = await readBridge(place.client, place.network);
@@ -43,7 +64,7 @@ describe('guests on the bridge', { skip: skipIncus }, () => {
   });
 
   after(async () => {
-    spawnSync('nft', ['delete', 'table', 'bridge', guardTable(bridge)]);
+    removeGuard();
     await place.remove();
     await place.client
       .change('DELETE', `/1.0/network-acls/${accessListName(place.network)}`)
@@ -74,6 +95,63 @@ describe('guests on the bridge', { skip: skipIncus }, () => {
     assert.equal(await canConnect(hostile, neighbour.address, SERVED), false);
   });
 
+  it('end no lease of a neighbour', async () => {
+    removeGuard();
+    const leased = ({ address }: TestGuest) => leases().get(guestNames(address).mac);
+    const renew = async (guest: TestGuest) => {
+      const before = leased(guest);
+      const renewed = async () => {
+        await guest.run('networkctl', 'renew', 'eth0');
+        return leased(guest) !== before || undefined;
+      };
+      await eventually('a lease', LEASE_MS, renewed);
+    };
+    const { mac: theirs } = guestNames(neighbour.address);
+    await renew(neighbour);
+    const { address } = neighbour;
+    const release = { mac: theirs, client: theirs, kind: 'RELEASE', address } as const;
+    await eventually('without rules it ends', LEASE_MS, async () => {
+      await sendDhcp(hostile, bridge.address, release);
+      return !leased(neighbour) || undefined;
+    });
+    await renew(neighbour);
+    applyGuard();
+    const own = guestNames(hostile.address).mac;
+    for (const [mac, client] of [
+      [theirs, theirs],
+      [own, theirs],
+    ] as const)
+      for (const kind of ['RELEASE', 'DECLINE', 'late RELEASE'] as const)
+        await sendDhcp(hostile, bridge.address, { mac, client, kind, address });
+    // What was sent before is dealt with once this is.
+    await renew(hostile);
+    assert.ok(leased(neighbour) !== undefined);
+    await renew(neighbour);
+  });
+
+  it('learn no names of others', async () => {
+    assert.equal(await countNames(hostile, bridge.address, neighbour.address), 0);
+    assert.ok(leases().has(guestNames(neighbour.address).mac), 'it has a lease');
+  });
+
+  it('reach no name server of the host but the one that is theirs', async () => {
+    const [address] = ownAddresses();
+    assert.ok(address !== undefined);
+    const server = createServer((socket) => socket.destroy());
+    server.listen({ host: address, port: DNS });
+    // Where there is one already, that one will do.
+    await Promise.race([once(server, 'listening'), once(server, 'error')]);
+    try {
+      removeGuard();
+      assert.equal(await canConnect(hostile, address, DNS), true, 'without rules');
+      applyGuard();
+      assert.equal(await canConnect(hostile, address, DNS), false);
+      assert.equal(await canConnect(hostile, bridge.address, DNS), true);
+    } finally {
+      server.close();
+    }
+  });
+
   it('send nothing under an address of their neighbour or of nobody', async () => {
     assert.equal(await canConnect(hostile, bridge.address, DNS), true);
     for (const address of [neighbour.address, guestAddress(bridge, range.to, range)]) {
@@ -85,7 +163,7 @@ describe('guests on the bridge', { skip: skipIncus }, () => {
   });
 
   it('draw no traffic of a neighbour to themselves with its hardware address', async () => {
-    for (let times = 0; times < 2; times += 1) nft(['-f', '-'], guardRules(bridge, range));
+    applyGuard();
     const { mac } = guestNames(neighbour.address);
     const { port } = guestNames(hostile.address);
     const link = ['ip', 'link', 'set', 'dev', 'eth0'];

@@ -75,6 +75,7 @@ const networkConfig = (subnet: string) => ({
   'ipv4.dhcp.ranges': `${subnet}.200-${subnet}.250`,
   'ipv4.nat': 'true',
   'ipv6.address': 'none',
+  'dns.mode': 'none',
 });
 
 const reversed = (hex: string): number => Buffer.from(hex, 'hex').readUInt32LE();

@@ -41,14 +41,26 @@ const card = { attach: 'physical', pci: '0000:3b:00.0' };
 const expiresAt = new Date('2030-01-02T03:04:05Z');
 const keys = [{ publicKey: 'ssh-ed25519 AAAA a' }, { publicKey: 'ssh-ed25519 BBBB', expiresAt }];
 
+/** The ioctls of linux/btrfs.h that make, change and delete subvolumes, whatever is in the upper half of the word. */
+const deny = [
+  ...['0x50009401', '0x5000940e', '0x5000940f', '0x50009417', '0x50009418'],
+  ...['0x4008941a', '0xc0c89425', '0xc0c09425', '0x5000943f'],
+]
+  .map((command) => `ioctl errno 1 [1,${command},SCMP_CMP_MASKED_EQ,0xffffffff]`)
+  .join('\n');
+
 const ownConfig = {
   'boot.autostart': 'false',
+  'environment.BERTH_HOSTNAME': 'box',
+  'environment.BERTH_ID': 'one',
   'limits.cpu': '2',
   'limits.memory': '8GiB',
   'limits.processes': '8192',
   'nvidia.runtime': '',
+  'security.guestapi': 'false',
   'security.idmap.isolated': 'true',
   'security.nesting': 'false',
+  'security.syscalls.deny': deny,
   'user.berth.hostname': 'box',
   'user.berth.kind': 'instance',
   'user.berth.ready': '',
@@ -146,14 +158,18 @@ test('a holder keeps the disk and inherits nothing else', () => {
     source: { type: 'copy', source: 'berth-i-one', project: 'default', instance_only: true },
     config: {
       'boot.autostart': 'false',
+      'environment.BERTH_HOSTNAME': '',
+      'environment.BERTH_ID': '',
       'limits.cpu': '',
       'limits.cpu.priority': '',
       'limits.memory': '',
       'limits.processes': '',
       'nvidia.runtime': '',
       'raw.lxc': '',
+      'security.guestapi': '',
       'security.idmap.isolated': '',
       'security.nesting': '',
+      'security.syscalls.deny': '',
       'user.berth.hostname': '',
       'user.berth.kind': 'snapshot',
       'user.berth.ready': '',

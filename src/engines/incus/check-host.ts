@@ -5,7 +5,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { statfs } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { type Finding, good, missing, weak } from '../../domain/findings.ts';
-import { guardTable } from './bridge-guard.ts';
+import { guardChains } from './bridge-guard.ts';
 import type { IncusClient } from './client.ts';
 import { kernelLimits, lowLimits } from './kernel-limits.ts';
 import { readBridge } from './network.ts';
@@ -27,11 +27,13 @@ export async function checkGuard(client: IncusClient, options: IncusOptions): Pr
   if (!bridge) return [];
   const topic = 'bridge guard';
   try {
-    await run('nft', ['list', 'table', 'bridge', guardTable(bridge)], { timeout: 10_000 });
+    for (const chain of guardChains(bridge))
+      await run('nft', ['list', 'chain', ...chain], { timeout: 10_000 });
     return [good(topic, 'instances cannot speak with the hardware address of another')];
   } catch {
     const advice = 'As root: berth admin engine guard | nft -f - (docs/incus.md: at each boot)';
-    return [weak(topic, 'an instance can take over the hardware address of another', advice)];
+    const found = 'an instance can take over the hardware address of another, or end its lease';
+    return [weak(topic, found, advice)];
   }
 }
 

@@ -171,6 +171,7 @@ async function checkNetwork(client: IncusClient, options: IncusOptions): Promise
   return [
     hasWayOut ? good('network', found) : weak('network', `${found}, no way out of it`, nat),
     checkIsolation(network),
+    checkNames(network),
   ];
 }
 
@@ -184,6 +185,13 @@ function checkIsolation({ name, config }: NetworkFacts): Finding {
     'instances reach their host and each other',
     'The service mends that when it starts.',
   );
+}
+
+function checkNames({ name, config }: NetworkFacts): Finding {
+  const topic = 'names';
+  if (config['dns.mode'] === 'none') return good(topic, 'instances learn no names of others');
+  const advice = `To end that: incus network set ${name} dns.mode=none`;
+  return weak(topic, 'an instance can ask the DNS for the names of all others', advice);
 }
 
 async function checkTemplates(client: IncusClient): Promise<Finding[]> {

@@ -25,7 +25,7 @@ import { instancePath, type Place } from './names.ts';
 import { at, copyMs, find, type InstanceObject, isRunning, placeOf } from './objects.ts';
 import { type Parts, settle, statePath } from './parts.ts';
 import { hostDown } from './places.ts';
-import { removeEmptyFolder } from './rescue.ts';
+import { isNoDisk, removeEmptyFolder } from './rescue.ts';
 
 const failed = 'The instance could not be created.';
 
@@ -131,8 +131,7 @@ export async function removeInstance(parts: Parts, object: InstanceObject): Prom
     place,
     () =>
       remove().catch(async (error: unknown) => {
-        if (!isIncusError(error, 'refused') || !/not a btrfs subvolume/i.test(error.message))
-          throw error;
+        if (!isNoDisk(parts.options, object, error)) throw error;
         await removeEmptyFolder(parts.options, object, error);
         await remove();
       }),

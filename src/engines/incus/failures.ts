@@ -17,7 +17,7 @@ const meanings: Readonly<Record<IncusErrorKind, readonly [EngineErrorKind, strin
   unknown_outcome: ['timeout', 'The connection to Incus was lost. Try again in a minute.'],
   no_space: [
     'no_space',
-    'The disk of the instance is full. Remove files in it or give it a larger disk, then try again.',
+    'The disk of the instance, or the storage of its host, is full. Remove files in the instance or give it a larger disk, then try again; if it has room, the operator makes some on the host.',
   ],
   no_agent: [
     'failed',

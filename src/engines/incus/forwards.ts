@@ -3,7 +3,7 @@
  * there whether the guest runs or not, survive a restart of Incus, and know nothing of servers on the host.
  */
 
-import type { Endpoint, EngineRef } from '../engine.ts';
+import { type Endpoint, EngineError, type EngineRef } from '../engine.ts';
 import type { IncusClient } from './client.ts';
 import { cutConnections } from './connections.ts';
 import { failingAs } from './failures.ts';
@@ -43,6 +43,8 @@ export interface GuestView {
 }
 
 const sshTarget = 22;
+/** Below are the ports of the host's own services, which a rule of the firewall would take from them. */
+const firstPort = 1024;
 const readMs = 4_000;
 
 export class Forwards {
@@ -109,9 +111,11 @@ export class Forwards {
   /**
    * Publishes these ports of a guest and no others, all or nothing. Connections through what stays are left alone,
    * those through what goes are cut.
-   * @throws EngineError `port_taken`, naming the port
+   * @throws EngineError `port_taken` or `port_refused`, naming the port
    */
   async set(guest: Guest, ports: GuestPorts): Promise<void> {
+    const low = ports.httpPorts.find(isLow);
+    if (low !== undefined) throw portRefused(low);
     const board = await this.#boardOf(guest.member);
     const wanted = entriesOf(guest, ports);
     const taken = await takenOf(board, wanted);
@@ -125,6 +129,7 @@ export class Forwards {
     const board = await this.#boardOf(guest.member);
     const wanted = entriesOf(guest, ports);
     const taken = await takenOf(board, wanted);
+    for (const low of ports.httpPorts.filter(isLow)) taken.add(low);
     for (;;) {
       if (taken.has(ports.sshPort)) throw new PortTaken(ports.sshPort);
       try {
@@ -202,6 +207,14 @@ export class Forwards {
     return new URL(url).hostname.replace(/^\[|\]$/g, '');
   }
 }
+
+const isLow = (port: number): boolean => port < firstPort;
+
+const portRefused = (port: number): EngineError =>
+  new EngineError(
+    'port_refused',
+    `Port ${port} cannot be published: ports below ${firstPort} are the host's own. Choose one from ${firstPort} on.`,
+  );
 
 const entriesOf = ({ ref, address }: Guest, { sshPort, httpPorts }: GuestPorts): Published[] => [
   { ref, port: sshPort, address, targetPort: sshTarget },

@@ -7,6 +7,7 @@
 import type { AuthorizedKey } from '../../domain/authorized-keys.ts';
 import { EngineError, type EngineRef, type GpuDevice, type MachineSpec } from '../engine.ts';
 import { imageAlias, instanceName, snapshotName } from './names.ts';
+import { deniedSyscalls } from './syscalls.ts';
 
 export type Device = Readonly<Record<string, string>>;
 export type Devices = Readonly<Record<string, Device>>;
@@ -43,6 +44,7 @@ const processLimit = '8192';
 export const berthKeys = {
   kind: 'user.berth.kind',
   ref: 'user.berth.ref',
+  /** Virtual machines ask for it. */
   hostname: 'user.berth.hostname',
   /** Keys that are to be added at the first start, as JSON. */
   firstKeys: 'user.berth.keys',
@@ -66,9 +68,27 @@ function rightsOf({ type, isolated, nvidiaRuntime }: Surroundings, machine: Mach
     'limits.processes': processLimit,
     'nvidia.runtime': nvidiaRuntime && machine.gpus.length > 0 ? 'true' : '',
     'security.idmap.isolated': String(isolated),
-    'security.nesting': 'false',
+    ...fencesOf(type),
+    ...identityOf(machine),
   };
 }
+
+/** What keeps a guest from Incus and its host; set anew at each start, so that older instances have it as well. */
+export function fencesOf(type: GuestType): Settings {
+  if (type === 'virtual-machine') return {};
+  return {
+    // Its connections to Incus would be as many as it likes, until Incus can open no file.
+    'security.guestapi': 'false',
+    'security.nesting': 'false',
+    'security.syscalls.deny': deniedSyscalls,
+  };
+}
+
+/** Who it is: in the environment of its first process, /proc/1/environ (image-files/.../identity). */
+const identityOf = ({ ref, hostname }: MachineSpec): Settings => ({
+  'environment.BERTH_ID': ref,
+  'environment.BERTH_HOSTNAME': hostname,
+});
 
 export const rootDisk = (pool: string, sizeGb: number | undefined): Device => ({
   type: 'disk',

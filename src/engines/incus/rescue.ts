@@ -31,6 +31,12 @@ function stateFolder({ endpoints }: Where): string | undefined {
   return socket === undefined ? undefined : dirname(socket.replace(/^\/\//, '/'));
 }
 
+/** It names the disk itself, and not something that the guest has in it. */
+export const isNoDisk = (where: Where, disk: Disk, error: unknown): boolean =>
+  isIncusError(error, 'refused') &&
+  /not a btrfs subvolume/i.test(error.message) &&
+  ['"', ':'].some((end) => error.message.includes(`${pathIn(where, disk)}${end}`));
+
 /** Incus was killed while it made or removed the disk: whatever is not an empty folder stays. */
 export async function removeEmptyFolder(where: Where, disk: Disk, cause: unknown): Promise<void> {
   const path = pathIn(where, disk);
@@ -44,6 +50,20 @@ export async function removeEmptyFolder(where: Where, disk: Disk, cause: unknown
       `Incus cannot remove the instance: in its place there is an empty folder. The operator removes it on the host, in the folder of Incus's state: rmdir ${path}`,
       { cause, detail: String(error) },
     );
+  }
+}
+
+/** Incus was killed while it made a guest's port on the bridge: both ends are here, and nobody will ever take them. */
+export async function removeLeftPort(where: Where, port: string): Promise<void> {
+  if (stateFolder(where) === undefined) return;
+  const ip = (...words: string[]) => run('ip', words, { timeout: commandMs });
+  try {
+    const { stdout } = await ip('-json', 'link', 'show', 'dev', port);
+    const [link] = JSON.parse(stdout) as { link_netnsid?: number }[];
+    // With this, the other end is in a guest.
+    if (link?.link_netnsid === undefined) await ip('link', 'delete', 'dev', port);
+  } catch {
+    // It can have another name.
   }
 }
 
@@ -108,7 +128,7 @@ async function limitOf(
 function full(where: Where, disk: Disk, cause: Error): EngineError {
   return new EngineError(
     'no_space',
-    `The disk is so full that Incus cannot change the instance. The operator lifts its limit on the host, in the folder of Incus's state (btrfs qgroup limit none ${pathIn(where, disk)}); then give the instance a larger disk.`,
+    `The disk of the instance, or the pool it is in, is so full that Incus cannot change the instance. The operator makes room in the pool, or lifts the limit of the disk on the host, in the folder of Incus's state (btrfs qgroup limit none ${pathIn(where, disk)}); then give the instance a larger disk.`,
     { cause, detail: cause.message },
   );
 }

@@ -152,6 +152,8 @@ function bridge({ base, bits }: Subnet, address: string): Record<string, string>
     'ipv4.nat': 'true',
     'ipv4.dhcp.ranges': `${formatAddress(end - dhcpAddresses + 1)}-${formatAddress(end)}`,
     'ipv6.address': 'none',
+    // Else a guest learns the names of all others.
+    'dns.mode': 'none',
   };
 }
 

@@ -15,6 +15,7 @@ import {
   berthKeys,
   type Device,
   deviceChange,
+  fencesOf,
   firstStartDone,
   gpuDevices,
   isReady,
@@ -27,7 +28,7 @@ import { instancePath } from './names.ts';
 import { at, find, type InstanceObject, isRunning, notThere, placeOf, startMs } from './objects.ts';
 import { type Parts, settle, statePath } from './parts.ts';
 import { addressIn, publishFree } from './publishing.ts';
-import { withRoom } from './rescue.ts';
+import { removeLeftPort, withRoom } from './rescue.ts';
 
 const bootMs = { container: 60_000, 'virtual-machine': 180_000 };
 const keyPauseMs = 25;
@@ -79,7 +80,7 @@ async function boot(
       (now) => now !== undefined && isRunning(now),
     );
   };
-  const start = () => startWithSomePort(nic, startWith);
+  const start = () => startWithSomePort(parts, nic, startWith);
   try {
     await withRoom(parts.options, object, start, 'limit again');
   } catch (error) {
@@ -90,6 +91,7 @@ async function boot(
 
 /** Of a guest that ended while Incus was away, its port stays on the bridge for ever, and no other can have its name. */
 async function startWithSomePort(
+  { options }: Parts,
   nic: Device,
   startWith: (nic: Device) => Promise<void>,
 ): Promise<void> {
@@ -100,6 +102,7 @@ async function startWithSomePort(
     } catch (error) {
       failure = error;
       if (!isPortLeft(error)) break;
+      await removeLeftPort(options, card.host_name ?? '');
     }
   }
   throw failure;
@@ -117,7 +120,8 @@ async function makeAsWanted(
 ): Promise<void> {
   const { root: _root, ...current } = object.devices;
   const devices = deviceChange(current, { eth0: nic, ...gpuDevices(machine.gpus) });
-  const config = settingsChange(object.config, sizesOf(machine));
+  const wanted = { ...sizesOf(machine), ...fencesOf(object.type) };
+  const config = settingsChange(object.config, wanted);
   if (Object.keys({ ...devices, ...config }).length === 0) return;
   const place = placeOf(object);
   await client.change('PATCH', instancePath(place), { config, devices }, at(place));
