@@ -133,7 +133,9 @@ async function compose(parts: Parts, context: ServiceContext, log: Logger, edge:
   const poke = () => scheduler.poke();
   const tokens = new TokenService(context);
   const keyLocks = new KeyedLock();
-  const instanceKeys = new InstanceKeyService(context, keyLocks);
+  const instanceKeys = new InstanceKeyService(context, keyLocks, (instance) =>
+    keySweeper.requireFewLeft(instance),
+  );
   const keyReader = new KeyReader(context);
   const instanceKeyList = new InstanceKeyListService(context, keyLocks, keyReader);
   const keysInFlight = instanceKeys.inFlight;

@@ -12,21 +12,14 @@
  * caller that hung up changes nothing.
  */
 import type { AddKeyOutcome, AuthorizedKey } from '../domain/authorized-keys.ts';
-import { AppError, conflict, notFound } from '../domain/errors.ts';
+import { AppError, notFound } from '../domain/errors.ts';
 import { newId } from '../domain/ids.ts';
 import type { KeyedLock } from '../domain/keyed-lock.ts';
 import { generateKeyPair } from '../domain/ssh-key-pair.ts';
 import { parsePublicKey, type SshPublicKey } from '../domain/ssh-public-key.ts';
 import { EngineError } from '../engines/engine.ts';
 import type { Db } from '../store/database.ts';
-import {
-  confirmKey,
-  deleteKey,
-  listKeys,
-  listPendingKeyIds,
-  recordKey,
-  withdrawKey,
-} from '../store/instance-keys.ts';
+import { confirmKey, deleteKey, listKeys, recordKey, withdrawKey } from '../store/instance-keys.ts';
 import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
 import { audit } from './audit.ts';
 import { type Actor, requireInstance, requireState, type ServiceContext } from './context.ts';
@@ -39,8 +32,6 @@ import { proveLogin } from './login-probe.ts';
 const turnPatienceMs = 8_000;
 const engineDeadlineMs = 10_000;
 const takeBackDeadlineMs = 8_000;
-/** Generated keys of one instance that are yet to be taken back: a guest that hangs gets no more of them. */
-const mostLeftKeys = 16;
 
 export interface AddKeyInput {
   /** As the caller sent it; absent: a pair is generated. */
@@ -79,9 +70,17 @@ export class InstanceKeyService {
   /** Pending keys that a request of this process is still working on: not for the sweeper. */
   readonly inFlight = new Set<string>();
 
-  constructor(context: ServiceContext, locks: KeyedLock) {
+  readonly #requireFewLeft: (instance: InstanceRow) => Promise<void>;
+
+  /** `requireFewLeft`: throws when too many keys of an instance are yet to be taken back. */
+  constructor(
+    context: ServiceContext,
+    locks: KeyedLock,
+    requireFewLeft: (instance: InstanceRow) => Promise<void>,
+  ) {
     this.#context = context;
     this.#locks = locks;
+    this.#requireFewLeft = requireFewLeft;
   }
 
   /** Adds a key to a running instance. Resolved: the line is in the file, on the disk, and sshd reads that file. */
@@ -147,17 +146,11 @@ export class InstanceKeyService {
   }
 
   async #recordPending(request: KeyRequest, id: string): Promise<void> {
-    const { id: instanceId, org_id, identifier } = request.instance;
-    await this.#context.store.transaction(async (tx) => {
-      const pending = await listPendingKeyIds(tx, org_id, instanceId);
-      const left = pending.filter((one) => !this.inFlight.has(one)).length;
-      if (left >= mostLeftKeys)
-        throw conflict(
-          `${left} generated keys of instance ${identifier}, whose answers were not sent, are still being taken back. Try again in a minute, or restart the instance if it hangs.`,
-        );
-      const recorded = await recordKey(tx, this.#row(request, id, 'generated', 'pending'));
-      if (!recorded) throw notFound('Instance', String(identifier));
-    });
+    const { instance } = request;
+    await this.#requireFewLeft(instance);
+    const row = this.#row(request, id, 'generated', 'pending');
+    const recorded = await this.#context.store.transaction((tx) => recordKey(tx, row));
+    if (!recorded) throw notFound('Instance', String(instance.identifier));
   }
 
   async #writeGenerated(request: KeyRequest, id: string, result: ConfirmedKey): Promise<void> {

@@ -1,6 +1,12 @@
-import { deleteKey, isPending, listPendingKeys } from '../store/instance-keys.ts';
+import { conflict } from '../domain/errors.ts';
+import {
+  deleteKey,
+  isPending,
+  listPendingKeyIds,
+  listPendingKeys,
+} from '../store/instance-keys.ts';
 import { getInstance } from '../store/instances.ts';
-import type { InstanceKeyRow } from '../store/schema.ts';
+import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
 import type { ServiceContext } from './context.ts';
 import { withDeadline } from './engine-errors.ts';
 
@@ -22,6 +28,8 @@ interface Standing {
 
 const defaultTurnMs = 10_000;
 const turnsAtOnce = 16;
+/** Of one instance: a guest that hangs gets no more of them. */
+const mostLeftKeys = 16;
 const firstRestMs = 4_000;
 const longestRestMs = 120_000;
 
@@ -56,6 +64,37 @@ export class KeySweeper {
       await Promise.all(Array.from({ length: lanes }, () => this.#takeTurns(waiting)));
     } catch (error) {
       this.#context.log.warn({ err: error }, 'keys to be taken back could not be looked for');
+    }
+  }
+
+  /**
+   * Throws `conflict` when too many keys of an instance are left. A guest that answers again is rid of them at once,
+   * whether it rests or not.
+   */
+  async requireFewLeft(instance: InstanceRow): Promise<void> {
+    if ((await this.#leftOn(instance)).length < mostLeftKeys) return;
+    const sweep = this.#turnNow(instance);
+    await withDeadline(sweep, this.#turnMs / 2).catch(() => undefined);
+    const left = (await this.#leftOn(instance)).length;
+    if (left < mostLeftKeys) return;
+    throw conflict(
+      `${left} generated keys of instance ${instance.identifier}, whose answers were not sent, are still being taken back. Try again in a minute, or restart the instance if it hangs.`,
+    );
+  }
+
+  async #leftOn({ id, org_id }: InstanceRow): Promise<string[]> {
+    const pending = await listPendingKeyIds(this.#context.store.db, org_id, id);
+    return pending.filter((key) => !this.#options.keysInFlight.has(key));
+  }
+
+  async #turnNow({ id }: InstanceRow): Promise<void> {
+    if (this.#busy.has(id)) return;
+    this.#busy.add(id);
+    try {
+      const pending = await listPendingKeys(this.#context.store.db);
+      await this.#turn(pending.filter((key) => key.instance_id === id));
+    } finally {
+      this.#busy.delete(id);
     }
   }
 

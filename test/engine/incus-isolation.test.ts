@@ -16,6 +16,7 @@ import {
   guestNic,
 } from '../../src/engines/incus/guest-address.ts';
 import { accessListName, isolateGuests, readBridge } from '../../src/engines/incus/network.ts';
+import { formatAddress } from '../../src/engines/incus/subnets.ts';
 import { type IncusPlace, openIncusPlace, skipIncus } from '../support/incus.ts';
 import { eventually } from '../support/waiting.ts';
 import { canConnect, greetIn, makeGuest, type TestGuest } from './incus-guests.ts';
@@ -25,6 +26,8 @@ const range = { from: 22_000, to: 22_099 };
 const DNS = 53;
 const SERVED = 8_080;
 const LEASE_MS = 60_000;
+/** The place in the bridge's network of what its DHCP gives to strangers. */
+const FREE_ADDRESS = 210;
 
 const nft = (words: string[], input = '') => {
   const { status, stderr } = spawnSync('nft', words, { input, encoding: 'utf8' });
@@ -43,6 +46,10 @@ describe('guests on the bridge', { skip: skipIncus }, () => {
     for (let times = 0; times < 2; times += 1) nft(['-f', '-'], guardRules(bridge, range));
     nft(['list', 'ruleset']);
   };
+  const setNames = (mode: string) =>
+    place.client.change('PATCH', `/1.0/networks/${place.network}`, {
+      config: { 'dns.mode': mode },
+    });
   const removeGuard = () => {
     for (const family of ['bridge', 'inet'])
       spawnSync('nft', ['delete', 'table', family, guardTable(bridge)]);
@@ -50,14 +57,38 @@ describe('guests on the bridge', { skip: skipIncus }, () => {
   /** Of the bridge: when each ends, by hardware address. */
   const leases = (): Map<string, string> => {
     const folder = dirname(place.url.slice('unix:'.length));
-    const text = readFileSync(join(folder, 'networks', place.network, 'dnsmasq.leases'), 'utf8');
+    const path = join(folder, 'networks', place.network, 'dnsmasq.leases');
+    let text = '';
+    // It is empty for a moment whenever it is written anew.
+    while (text === '') text = readFileSync(path, 'utf8');
     const words = text.split('\n').map((line) => line.split(' '));
     return new Map(words.map(([endsAt = '', mac = '']) => [mac, endsAt]));
   };
 
+  const leased = ({ address }: TestGuest) => leases().get(guestNames(address).mac);
+  const renew = async (guest: TestGuest) => {
+    const before = leased(guest);
+    const renewed = async () => {
+      await guest.run('networkctl', 'renew', 'eth0');
+      return leased(guest) !== before || undefined;
+    };
+    await eventually('a lease', LEASE_MS, renewed);
+  };
+
+  /** The neighbour's, by a request with its identifier; without rules that works. */
+  const endLease = () =>
+    eventually('no lease', LEASE_MS, async () => {
+      const { mac } = guestNames(hostile.address);
+      const { mac: client } = guestNames(neighbour.address);
+      const { address } = neighbour;
+      await sendDhcp(hostile, bridge.address, { mac, client, kind: 'DECLINE', address });
+      return !leased(neighbour) || undefined;
+    });
+
   before(async () => {
     place = await openIncusPlace();
     bridge = await readBridge(place.client, place.network);
+    await setNames('managed');
     hostile = await makeGuest(place, `${place.network}-a`, nicAt(0));
     neighbour = await makeGuest(place, `${place.network}-b`, nicAt(1));
     await greetIn(neighbour, SERVED);
@@ -97,41 +128,47 @@ describe('guests on the bridge', { skip: skipIncus }, () => {
 
   it('end no lease of a neighbour', async () => {
     removeGuard();
-    const leased = ({ address }: TestGuest) => leases().get(guestNames(address).mac);
-    const renew = async (guest: TestGuest) => {
-      const before = leased(guest);
-      const renewed = async () => {
-        await guest.run('networkctl', 'renew', 'eth0');
-        return leased(guest) !== before || undefined;
-      };
-      await eventually('a lease', LEASE_MS, renewed);
-    };
-    const { mac: theirs } = guestNames(neighbour.address);
-    await renew(neighbour);
+    const own = guestNames(hostile.address).mac;
+    const theirs = guestNames(neighbour.address).mac;
     const { address } = neighbour;
-    const release = { mac: theirs, client: theirs, kind: 'RELEASE', address } as const;
-    await eventually('without rules it ends', LEASE_MS, async () => {
-      await sendDhcp(hostile, bridge.address, release);
-      return !leased(neighbour) || undefined;
-    });
+    await renew(neighbour);
+    await endLease();
     await renew(neighbour);
     applyGuard();
-    const own = guestNames(hostile.address).mac;
-    for (const [mac, client] of [
-      [theirs, theirs],
-      [own, theirs],
-    ] as const)
-      for (const kind of ['RELEASE', 'DECLINE', 'late RELEASE'] as const)
-        await sendDhcp(hostile, bridge.address, { mac, client, kind, address });
+    for (const mac of [theirs, own])
+      for (const kind of ['RELEASE', 'DECLINE', 'late DECLINE'] as const)
+        await sendDhcp(hostile, bridge.address, { mac, client: theirs, kind, address });
     // What was sent before is dealt with once this is.
     await renew(hostile);
     assert.ok(leased(neighbour) !== undefined);
     await renew(neighbour);
   });
 
+  it('take no lease for anybody else', async () => {
+    removeGuard();
+    const take = async (offset: number) => {
+      const { mac } = guestNames(guestAddress(bridge, range.to - offset, range));
+      const address = formatAddress(bridge.subnet.base + FREE_ADDRESS + offset);
+      await sendDhcp(hostile, bridge.address, { mac, client: mac, kind: 'REQUEST', address });
+      return mac;
+    };
+    await eventually('a lease', LEASE_MS, async () => leases().has(await take(0)) || undefined);
+    applyGuard();
+    const wanted = await take(1);
+    await renew(hostile);
+    assert.equal(leases().has(wanted), false);
+  });
+
   it('learn no names of others', async () => {
-    assert.equal(await countNames(hostile, bridge.address, neighbour.address), 0);
-    assert.ok(leases().has(guestNames(neighbour.address).mac), 'it has a lease');
+    const count = () => countNames(hostile, bridge.address, neighbour.address);
+    assert.equal(await count(), 1, 'as Incus has it');
+    await setNames('none');
+    // A lease keeps its name for as long as it is renewed.
+    removeGuard();
+    await endLease();
+    assert.equal(await count(), 0, 'without a lease');
+    await renew(neighbour);
+    assert.equal(await count(), 0, 'with a lease from then on');
   });
 
   it('reach no name server of the host but the one that is theirs', async () => {

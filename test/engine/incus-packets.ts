@@ -2,13 +2,16 @@
 
 import type { TestGuest } from './incus-guests.ts';
 
+/** RFC 2132, section 9.6. */
+const KINDS = { REQUEST: 3, DECLINE: 4, RELEASE: 7 };
+
 export interface ForgedDhcp {
-  /** `late`: what kind it is comes after another option. */
-  readonly kind: 'RELEASE' | 'DECLINE' | 'late RELEASE';
+  /** `late`: what kind it is comes after other options. */
+  readonly kind: keyof typeof KINDS | `late ${keyof typeof KINDS}`;
   readonly mac: string;
   /** Of whom the client's identifier is. */
   readonly client: string;
-  /** What is given up. */
+  /** What is asked for, or given up. */
   readonly address: string;
 }
 
@@ -32,9 +35,10 @@ export async function sendDhcp(
   server: string,
   { kind, mac, client, address }: ForgedDhcp,
 ): Promise<void> {
-  const number = kind === 'DECLINE' ? 4 : 7;
+  const isLate = kind.startsWith('late ');
+  const number = KINDS[kind.replace('late ', '') as keyof typeof KINDS];
   const hex = (text: string) => text.replaceAll(':', '');
-  const words = [server, number, kind.startsWith('late') ? 1 : 0, hex(mac), hex(client), address];
+  const words = [server, number, isLate ? 1 : 0, hex(mac), hex(client), address];
   const status = await guest.run('perl', '-e', SEND_DHCP, ...words.map(String));
   if (status !== 0) throw new Error(`Sending a ${kind} ended with ${status}.`);
 }

@@ -157,7 +157,11 @@ export async function openWorkshop(
     now,
     crashPoint: () => {},
   };
-  const keys = new InstanceKeyService(context, new KeyedLock());
+  const keys = new InstanceKeyService(context, new KeyedLock(), (instance) =>
+    newKeySweeper().requireFewLeft(instance),
+  );
+  const newKeySweeper = (turnMs = 10_000) =>
+    new KeySweeper({ context, keysInFlight: keys.inFlight, turnMs });
   const poke = () => {};
   const placing = new Placing(context, overcommit);
   const instances = new InstanceService({
@@ -205,8 +209,7 @@ export async function openWorkshop(
       ownPorts: () => [],
     }),
     monitor: newMonitor(),
-    newKeySweeper: (turnMs = 10_000) =>
-      new KeySweeper({ context, keysInFlight: keys.inFlight, turnMs }),
+    newKeySweeper,
     /** As after a restart. */
     newMonitor,
     /** Runs what is due, lets the clock pass over every pause, and goes on until nothing is left to do. */

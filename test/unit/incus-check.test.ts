@@ -77,6 +77,7 @@ const network = (config: Record<string, string> = {}) => ({
     'ipv4.address': '10.213.0.1/20',
     'ipv4.nat': 'true',
     'security.acls': 'berth-berthbr0',
+    'dns.mode': 'none',
     ...config,
   },
 });
@@ -100,7 +101,7 @@ async function findings(): Promise<Record<string, Finding>> {
 test('what is well is called good', async () => {
   const found = await findings();
   const topics = ['API', 'version', 'storage pool', 'disk limits', 'space', 'network', 'isolation'];
-  for (const topic of [...topics, 'templates', 'hosts', 'virtual machines'])
+  for (const topic of [...topics, 'names', 'templates', 'hosts', 'virtual machines'])
     assert.equal(found[topic]?.state, 'good', topic);
 });
 
@@ -159,6 +160,14 @@ const cases: readonly {
     topic: 'isolation',
     state: 'weak',
     says: /reach their host/,
+  },
+  {
+    name: 'a bridge whose DNS knows all instances',
+    path: '/1.0/networks/berthbr0',
+    answer: network({ 'dns.mode': 'managed' }),
+    topic: 'names',
+    state: 'weak',
+    says: /names of all others.*dns\.mode=none/,
   },
   {
     name: 'no template',

@@ -136,7 +136,7 @@ export async function ensureNetwork(options: SetupOptions): Promise<string> {
   const subnet = chooseSubnet(await takenSubnets(client), bits);
   if (!subnet)
     throw new Error(
-      `No private network of /${bits} is free here. Make one and name it with BERTH_INCUS_NETWORK: incus network create ${name} ipv4.address=ADDRESS/${bits} ipv4.nat=true ipv6.address=none`,
+      `No private network of /${bits} is free here. Make one and name it with BERTH_INCUS_NETWORK: incus network create ${name} ipv4.address=ADDRESS/${bits} ipv4.nat=true ipv6.address=none dns.mode=none`,
     );
   const address = `${formatAddress(subnet.base + 1)}/${bits}`;
   options.say(`Making the network "${name}" (${address}) ...`);
