@@ -4,18 +4,10 @@ import { accessSync, constants } from 'node:fs';
 import { isIP } from 'node:net';
 import { resolve } from 'node:path';
 import type { Reader } from './config.ts';
+import type { IncusOptions } from './engines/incus/options.ts';
 
-export interface IncusSettings {
-  readonly endpoints: readonly string[];
-  readonly tls:
-    | { readonly certFile: string; readonly keyFile: string; readonly serverCertFile: string }
-    | undefined;
-  readonly project: string;
-  readonly projectPerOrganization: boolean;
-  readonly pool: string;
-  readonly network: string;
-  readonly listenAddress: string | undefined;
-  readonly nvidiaRuntime: boolean;
+/** What the engine is opened with, as far as settings say it. */
+export interface IncusSettings extends Omit<IncusOptions, 'sshPorts' | 'log' | 'now'> {
   /** What becomes of running instances when the service ends. */
   readonly onExit: 'keep' | 'stop';
 }

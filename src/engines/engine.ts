@@ -12,6 +12,13 @@ import type { AddKeyOutcome, AuthorizedKey, KeyMatch } from '../domain/authorize
 /** The engine's own name for an instance or a snapshot: made by Berth, unique for ever, safe as a file name. */
 export type EngineRef = string;
 
+/** What an engine has to say to the operator. Never holds a secret. */
+export type Log = (
+  level: 'info' | 'warn' | 'error',
+  message: string,
+  fields?: Record<string, unknown>,
+) => void;
+
 /** The login user of every instance; part of the wire contract. */
 export const LOGIN_USER = 'ubuntu';
 

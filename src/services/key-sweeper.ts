@@ -87,12 +87,19 @@ export class KeySweeper {
     return pending.filter((key) => !this.#options.keysInFlight.has(key));
   }
 
-  async #turnNow({ id }: InstanceRow): Promise<void> {
+  #turnNow({ id }: InstanceRow): Promise<void> {
+    return this.#unlessBusy(id, async () => {
+      const pending = await listPendingKeys(this.#context.store.db);
+      await this.#turn(pending.filter((key) => key.instance_id === id));
+    });
+  }
+
+  /** Whose turn it is already gets no second one beside it. */
+  async #unlessBusy(id: string, work: () => Promise<void>): Promise<void> {
     if (this.#busy.has(id)) return;
     this.#busy.add(id);
     try {
-      const pending = await listPendingKeys(this.#context.store.db);
-      await this.#turn(pending.filter((key) => key.instance_id === id));
+      await work();
     } finally {
       this.#busy.delete(id);
     }
@@ -113,16 +120,16 @@ export class KeySweeper {
   async #takeTurns(waiting: [string, InstanceKeyRow[]][]): Promise<void> {
     for (let next = waiting.shift(); next; next = waiting.shift()) {
       const [id, keys] = next;
-      if (this.#busy.has(id)) continue;
-      this.#busy.add(id);
-      try {
-        await this.#turn(keys);
-        this.#standings.set(id, { look: this.#looks, failures: 0, notBefore: 0 });
-      } catch (error) {
-        this.#rest(id, keys, error);
-      } finally {
-        this.#busy.delete(id);
-      }
+      await this.#unlessBusy(id, () => this.#turnOrRest(id, keys));
+    }
+  }
+
+  async #turnOrRest(id: string, keys: readonly InstanceKeyRow[]): Promise<void> {
+    try {
+      await this.#turn(keys);
+      this.#standings.set(id, { look: this.#looks, failures: 0, notBefore: 0 });
+    } catch (error) {
+      this.#rest(id, keys, error);
     }
   }
 

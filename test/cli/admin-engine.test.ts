@@ -1,10 +1,10 @@
 /** `berth admin engine`: what an operator is told about the engine, and what a script can go by. */
 
 import assert from 'node:assert/strict';
-import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { after, before, beforeEach, test } from 'node:test';
 import type { Finding } from '../../src/domain/findings.ts';
+import { serveAnswers } from '../support/incus-answers.ts';
 import { type Environment, fail, makeHome, succeed } from './berth.ts';
 
 let home: Awaited<ReturnType<typeof makeHome>>;
@@ -12,17 +12,7 @@ let env: Environment;
 /** What a server of Incus would say: `metadata` by path. */
 let answers: Record<string, unknown>;
 
-const server = createServer((request, response) => {
-  const path = new URL(request.url ?? '', 'http://incus').pathname;
-  const metadata = answers[path];
-  const found = metadata !== undefined;
-  response.statusCode = found ? 200 : 404;
-  response.end(
-    JSON.stringify(
-      found ? { type: 'sync', metadata } : { type: 'error', error_code: 404, error: 'not found' },
-    ),
-  );
-});
+const server = serveAnswers(() => answers);
 
 before(async () => {
   home = await makeHome();

@@ -2,7 +2,6 @@
 
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
-import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, beforeEach, test } from 'node:test';
@@ -10,6 +9,7 @@ import type { Finding } from '../../src/domain/findings.ts';
 import { checkIncus } from '../../src/engines/incus/check.ts';
 import { IncusClient } from '../../src/engines/incus/client.ts';
 import type { IncusOptions } from '../../src/engines/incus/options.ts';
+import { serveAnswers } from '../support/incus-answers.ts';
 
 let folder: string;
 let client: IncusClient;
@@ -17,17 +17,7 @@ let options: IncusOptions;
 /** What a server of Incus would say: `metadata` by path. */
 let answers: Record<string, unknown>;
 
-const server = createServer((request, response) => {
-  const path = new URL(request.url ?? '', 'http://incus').pathname;
-  const metadata = answers[path];
-  const found = metadata !== undefined;
-  response.statusCode = found ? 200 : 404;
-  response.end(
-    JSON.stringify(
-      found ? { type: 'sync', metadata } : { type: 'error', error_code: 404, error: 'not found' },
-    ),
-  );
-});
+const server = serveAnswers(() => answers);
 
 before(async () => {
   folder = await mkdtemp(join(tmpdir(), 'berth-incus-check-'));

@@ -7,6 +7,7 @@ import { promisify } from 'node:util';
 import { type Finding, good, missing, weak } from '../../domain/findings.ts';
 import { guardChains } from './bridge-guard.ts';
 import type { IncusClient } from './client.ts';
+import { isLocal } from './endpoint.ts';
 import { kernelLimits, lowLimits } from './kernel-limits.ts';
 import { readBridge } from './network.ts';
 import type { IncusOptions } from './options.ts';
@@ -16,9 +17,6 @@ const run = promisify(execFile);
 const gib = 2 ** 30;
 /** Of one container; each has a range of its own. */
 const fewestIds = 65_536;
-
-export const isLocal = ({ endpoints }: Pick<IncusOptions, 'endpoints'>): boolean =>
-  endpoints.every((endpoint) => endpoint.startsWith('unix:'));
 
 /** The rules of bridge-guard.ts; only root can see them. */
 export async function checkGuard(client: IncusClient, options: IncusOptions): Promise<Finding[]> {

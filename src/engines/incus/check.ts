@@ -1,10 +1,10 @@
 /** `berth admin engine check` for Incus: what is there, what is missing, how to mend it. Changes nothing. */
 
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { type Finding, good, missing, weak } from '../../domain/findings.ts';
-import { checkHost, checkReserve, isLocal } from './check-host.ts';
+import { checkHost, checkReserve } from './check-host.ts';
 import type { IncusClient } from './client.ts';
-import { endpointOf } from './endpoint.ts';
+import { endpointOf, isLocal, stateFolder } from './endpoint.ts';
 import { IncusError } from './incus-error.ts';
 import { templateOf } from './names.ts';
 import { accessListName } from './network.ts';
@@ -140,9 +140,9 @@ function checkQuotas(pool: PoolFacts, options: IncusOptions): Finding {
 function quotasIn(pool: PoolFacts, options: IncusOptions): string {
   if (pool.driver === 'dir') return 'none';
   const noted = pool.config[quotasKey];
-  const [socket = ''] = options.endpoints;
-  if (noted !== undefined || !isLocal(options)) return noted ?? 'unknown';
-  return quotasOf(join(dirname(socket.slice('unix:'.length)), 'storage-pools', pool.name));
+  const state = stateFolder(options);
+  if (noted !== undefined || state === undefined) return noted ?? 'unknown';
+  return quotasOf(join(state, 'storage-pools', pool.name));
 }
 
 async function checkSpace(client: IncusClient, options: IncusOptions): Promise<Finding[]> {

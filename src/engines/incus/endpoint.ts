@@ -3,6 +3,7 @@
 import { readFileSync } from 'node:fs';
 import { Agent as HttpAgent, request } from 'node:http';
 import { Agent as HttpsAgent, request as secureRequest } from 'node:https';
+import { dirname } from 'node:path';
 import type { IncusOptions } from './options.ts';
 
 export interface Endpoint {
@@ -18,10 +19,28 @@ export interface Endpoint {
 /** The server closes a connection that was idle for 30 s. Ours are let go before that. */
 const idleMs = 20_000;
 
+/** Undefined for what is not a local socket. */
+function socketPathOf(endpoint: string): string | undefined {
+  if (!endpoint.startsWith('unix:')) return undefined;
+  return endpoint.slice('unix:'.length).replace(/^\/\/(?=\/)/, '');
+}
+
+/** Is Incus on this machine? */
+export const isLocal = ({ endpoints }: Pick<IncusOptions, 'endpoints'>): boolean =>
+  endpoints.every((endpoint) => socketPathOf(endpoint) !== undefined);
+
+/** The folder of Incus's state, in which its socket is; undefined where it is on another machine. */
+export function stateFolder({
+  endpoints: [first = ''],
+}: Pick<IncusOptions, 'endpoints'>): string | undefined {
+  const socketPath = socketPathOf(first);
+  return socketPath === undefined ? undefined : dirname(socketPath);
+}
+
 export function endpointOf(name: string, tls: IncusOptions['tls']): Endpoint {
-  if (name.startsWith('unix:')) {
+  const socketPath = socketPathOf(name);
+  if (socketPath !== undefined) {
     const agent = new HttpAgent({ keepAlive: true, timeout: idleMs });
-    const socketPath = name.slice('unix:'.length).replace(/^\/\/(?=\/)/, '');
     const socket = { base: `ws+unix:${socketPath}:`, options: {} };
     return { name, send: request, agent, place: { socketPath, host: 'incus' }, socket };
   }

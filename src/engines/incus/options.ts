@@ -1,5 +1,9 @@
 /** The settings of the Incus engine. */
 
+import type { Log } from '../engine.ts';
+
+export type { Log } from '../engine.ts';
+
 export interface IncusOptions {
   /**
    * Where Incus answers: `unix:<path of the socket>`, or `https://host:port` of one or more members of a cluster,
@@ -24,9 +28,3 @@ export interface IncusOptions {
   readonly log: Log;
   readonly now?: () => Date;
 }
-
-export type Log = (
-  level: 'info' | 'warn' | 'error',
-  message: string,
-  fields?: Record<string, unknown>,
-) => void;

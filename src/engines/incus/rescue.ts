@@ -5,9 +5,10 @@
 
 import { execFile } from 'node:child_process';
 import { rmdir } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { EngineError } from '../engine.ts';
+import { stateFolder } from './endpoint.ts';
 import { isIncusError } from './incus-error.ts';
 import { diskSizeOf } from './instance-config.ts';
 import type { InstanceObject } from './objects.ts';
@@ -24,11 +25,6 @@ const folders = { container: 'containers', 'virtual-machine': 'virtual-machines'
 function pathIn({ pool }: Where, { name, project, type }: Disk): string {
   const volume = project === 'default' ? name : `${project}_${name}`;
   return join('storage-pools', pool, folders[type], volume);
-}
-
-function stateFolder({ endpoints }: Where): string | undefined {
-  const socket = endpoints.find((endpoint) => endpoint.startsWith('unix:'))?.slice('unix:'.length);
-  return socket === undefined ? undefined : dirname(socket.replace(/^\/\//, '/'));
 }
 
 /** It names the disk itself, and not something that the guest has in it. */

@@ -9,6 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type Endpoint, EngineError, type MachineSpec } from '../engine.ts';
 import { waitForBanner } from './banner.ts';
 import { stopAtOnce, surroundings } from './creating.ts';
+import { isLocal } from './endpoint.ts';
 import { nicsToTry } from './guest-address.ts';
 import { IncusError } from './incus-error.ts';
 import {
@@ -163,9 +164,10 @@ function asSnapshotProblem(error: unknown): unknown {
 
 /** On the machine that Incus runs on, the guest itself can be asked; from elsewhere, through the published port. */
 function sshOf({ options, overview }: Parts, nic: Device, endpoint: Endpoint): Endpoint {
-  const isHere = options.endpoints.some((one) => one.startsWith('unix:'));
   const ip = nic['ipv4.address'];
-  return isHere && !overview.last.clustered && ip !== undefined ? { ip, port: 22 } : endpoint;
+  return isLocal(options) && !overview.last.clustered && ip !== undefined
+    ? { ip, port: 22 }
+    : endpoint;
 }
 
 async function untilItAnswers(

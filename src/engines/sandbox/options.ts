@@ -1,5 +1,9 @@
 /** The settings of the sandbox engine. */
 
+import type { Log } from '../engine.ts';
+
+export type { Log } from '../engine.ts';
+
 import type { LimitsSetting } from './cgroup-trees.ts';
 
 export interface SandboxOptions {
@@ -22,9 +26,3 @@ export interface SandboxOptions {
   readonly forceUnconfined?: boolean;
   readonly now?: () => Date;
 }
-
-export type Log = (
-  level: 'info' | 'warn' | 'error',
-  message: string,
-  fields?: Record<string, unknown>,
-) => void;
