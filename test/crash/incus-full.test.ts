@@ -155,7 +155,9 @@ describe('no room', { skip, concurrency: 1 }, () => {
         assert.equal(await snapshotEnds(house, main.uuid, 'roomy'), 'READY');
       });
       const { publicKey } = await makeKeyPair(house.keyFolder);
-      assert.equal(await addKey(house, main, publicKey), 200);
+      await eventuallyPasses(DONE_MS, async () => {
+        assert.equal(await addKey(house, main, publicKey), 200);
+      });
       const restored = await house.machine({ template: 'roomy' });
       await house.api.deleteInstance(restored.uuid);
       await house.api.gone(restored.uuid);
