@@ -59,4 +59,9 @@ if ! node_runs; then
 fi
 printf '%s\n' "$wanted" >"$stamp"
 
+# As in bin/berth: compiled code is kept between runs.
+if [ -O "${HOME:-}" ]; then
+  export NODE_COMPILE_CACHE="${NODE_COMPILE_CACHE:-$HOME/.cache/berth/node}"
+fi
+
 exec "$node" --disable-warning=ExperimentalWarning "$script" "$@"

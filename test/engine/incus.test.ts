@@ -1,14 +1,268 @@
-import { describe, it } from 'node:test';
-import { skipIncus } from '../support/incus.ts';
-import { describeEngine } from './engine-contract.ts';
-import { openIncus } from './incus-bench.ts';
-import { describeIncus } from './incus-special.ts';
+/** What only the Incus engine has to do: limits, leftovers of crashes, projects, cards. */
 
-if (skipIncus === false) {
-  describeEngine('incus', (ports) => openIncus(ports));
-  describeIncus();
-} else {
-  describe('engine contract: incus', () => {
-    it('needs an Incus', { skip: skipIncus }, () => undefined);
+import assert from 'node:assert/strict';
+import { mkdirSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { createIncusEngine } from '../../src/engines/incus/incus.ts';
+import { instanceName, snapshotName } from '../../src/engines/incus/names.ts';
+import type { InstanceObject } from '../../src/engines/incus/objects.ts';
+import { runWell } from '../support/run.ts';
+import { ssh, sshWell } from '../support/ssh.ts';
+import { Bench, rejectsWith } from './engine-contract.ts';
+import { type OpenedIncus, openIncus } from './incus-bench.ts';
+
+export function describeIncus(): void {
+  describe('incus', () => {
+    let opened: OpenedIncus;
+    const bench = new Bench(async (ports) => {
+      opened = await openIncus(ports);
+      return opened;
+    });
+    before(() => bench.setUp());
+    after(() => bench.tearDown());
+    const world: World = {
+      bench,
+      opened: () => opened,
+      call: (method, path, body) =>
+        opened.place.client.change(method, path, body, { project: opened.place.project }),
+      read: (name) =>
+        opened.place.client.get<InstanceObject>(`/1.0/instances/${name}`, {
+          project: opened.place.project,
+        }),
+    };
+    describeLimits(world);
+    describeLeftovers(world);
+    describeSurroundings(world);
+  });
+}
+
+interface World {
+  readonly bench: Bench;
+  readonly opened: () => OpenedIncus;
+  readonly call: (
+    method: 'POST' | 'PUT' | 'PATCH' | 'DELETE',
+    path: string,
+    body?: unknown,
+  ) => Promise<unknown>;
+  readonly read: (name: string) => Promise<InstanceObject>;
+}
+
+/** Writes so many MB into a file of the guest, to disk. */
+const fill = (megabytes: number) =>
+  `dd if=/dev/urandom of=$HOME/fill bs=1M count=${megabytes} conv=fsync status=none`;
+
+function describeLimits({ bench, read }: World): void {
+  it('gives a guest the sizes of its spec, and larger ones while it runs', async () => {
+    const { engine } = bench;
+    const machine = { ...bench.machine(), memoryGb: 1, diskSizeGb: 1 };
+    await engine.create(machine, bench.template, [{ publicKey: bench.key.publicKey }]);
+    const login = await bench.login(machine);
+    const boot = await sshWell(login, 'cat /proc/sys/kernel/random/boot_id; stat -c %Y /proc/1');
+    const memory = "awk '/MemTotal/ {print $2}' /proc/meminfo";
+    assert.equal(await sshWell(login, `nproc; ${memory}`), `1\n${2 ** 20}\n`);
+    assert.match((await ssh(login, fill(1100))).stderr, /quota|No space/);
+    await engine.configure({ ...machine, cpuCores: 2, memoryGb: 2, diskSizeGb: 2 });
+    assert.equal(await sshWell(login, `nproc; ${memory}`), `2\n${2 * 2 ** 20}\n`);
+    await sshWell(login, fill(1100));
+    const again = await sshWell(login, 'cat /proc/sys/kernel/random/boot_id; stat -c %Y /proc/1');
+    assert.equal(again, boot);
+    await engine.delete(machine.ref);
+  });
+
+  it('never makes a disk smaller, and restores into none that is', async () => {
+    const { engine } = bench;
+    const { machine } = await bench.run();
+    await engine.configure({ ...machine, cpuCores: 2, diskSizeGb: 9 });
+    const { config, devices } = await read(instanceName(machine.ref));
+    assert.deepEqual([devices.root?.size, config['limits.cpu']], ['10GB', '2']);
+    const snapshotRef = bench.snapshotRef();
+    await engine.createSnapshot(machine.ref, snapshotRef);
+    const copy = { ...bench.machine(), diskSizeGb: 9 };
+    const source = { kind: 'snapshot', snapshotRef } as const;
+    const error = await rejectsWith('failed', () => engine.create(copy, source, []));
+    assert.match(error.message, /10 GB/);
+    assert.equal(await engine.inspect(copy.ref), undefined);
+    await engine.deleteSnapshot(snapshotRef);
+    await engine.delete(machine.ref);
+  });
+
+  it('snapshots, stops, starts and enlarges what its guest has filled', async () => {
+    const { engine } = bench;
+    const machine = { ...bench.machine(), diskSizeGb: 1 };
+    await engine.create(machine, bench.template, [{ publicKey: bench.key.publicKey }]);
+    const login = await bench.login(machine);
+    await ssh(login, fill(1100));
+    const snapshotRef = bench.snapshotRef();
+    await engine.createSnapshot(machine.ref, snapshotRef);
+    await engine.stop(machine.ref);
+    await engine.start(machine);
+    const more = 'dd if=/dev/urandom of=$HOME/more bs=1M count=100 conv=fsync status=none';
+    assert.match((await ssh(login, more)).stderr, /quota|No space/, 'the limit holds again');
+    for (const stopped of [false, true]) {
+      const larger = { ...machine, diskSizeGb: stopped ? 3 : 2 };
+      if (stopped) await engine.stop(machine.ref);
+      await engine.configure(larger);
+      await engine.start(larger);
+      await sshWell(login, `${more}; mv $HOME/more $HOME/more-${larger.diskSizeGb}`);
+      await ssh(login, 'dd if=/dev/urandom of=$HOME/rest bs=1M count=1100 conv=fsync status=none');
+    }
+    await engine.deleteSnapshot(snapshotRef);
+    await engine.delete(machine.ref);
+  });
+
+  it('names the card in what it asks of Incus, and leaves nothing behind where there is none', async () => {
+    const { engine } = bench;
+    const gpus = [{ attach: 'physical', pci: '0000:ff:1f.7' }];
+    const machine = { ...bench.machine(), gpus };
+    await engine.create(machine, bench.template, []);
+    const { devices } = await read(instanceName(machine.ref));
+    assert.deepEqual(devices.gpu0, { type: 'gpu', gputype: 'physical', pci: '0000:ff:1f.7' });
+    await rejectsWith('failed', () => engine.start(machine));
+    assert.deepEqual(await engine.inspect(machine.ref), { state: 'stopped' });
+    await engine.start({ ...machine, gpus: [] });
+    await engine.delete(machine.ref);
+  });
+}
+
+function describeLeftovers({ bench, opened, call, read }: World): void {
+  it('makes anew what was left half-made under its name', async () => {
+    const { engine } = bench;
+    const machine = bench.machine();
+    const config = { 'user.berth.kind': 'instance', 'user.berth.ref': machine.ref };
+    const body = { name: instanceName(machine.ref), source: { type: 'none' }, config };
+    const root = { type: 'disk', path: '/', pool: opened().place.pool };
+    await call('POST', '/1.0/instances', { ...body, devices: { root } });
+    assert.deepEqual((await engine.inventory()).instances.get(machine.ref), { state: 'stopped' });
+    await engine.create(machine, bench.template, [{ publicKey: bench.key.publicKey }]);
+    assert.equal(await sshWell(await bench.login(machine), 'id -un'), 'ubuntu\n');
+    await engine.delete(machine.ref);
+  });
+
+  it('counts no snapshot whose copy was never finished, and makes it anew or removes it', async () => {
+    const { engine } = bench;
+    const { machine } = await bench.run();
+    const [snapshotRef, other] = [bench.snapshotRef(), bench.snapshotRef()];
+    for (const ref of [snapshotRef, other]) {
+      const config = { 'user.berth.kind': 'snapshot', 'user.berth.ref': ref };
+      const root = { type: 'disk', path: '/', pool: opened().place.pool };
+      const body = { name: snapshotName(ref), source: { type: 'none' }, config, devices: { root } };
+      await call('POST', '/1.0/instances', body);
+      assert.equal((await engine.inventory()).snapshots.has(ref), false);
+    }
+    const source = { kind: 'snapshot', snapshotRef } as const;
+    await rejectsWith('failed', () => engine.create(bench.machine(), source, []));
+    await engine.createSnapshot(machine.ref, snapshotRef);
+    assert.ok((await engine.inventory()).snapshots.has(snapshotRef));
+    const holder = await read(snapshotName(snapshotRef));
+    assert.deepEqual(
+      Object.keys(holder.config).filter((key) => key.startsWith('limits.')),
+      [],
+    );
+    assert.deepEqual(holder.devices.eth0, { type: 'none' });
+    for (const ref of [snapshotRef, other]) await engine.deleteSnapshot(ref);
+    await assert.rejects(read(snapshotName(other)), /not found/);
+    await engine.delete(machine.ref);
+  });
+
+  it('starts again what is frozen, and what was stopped by others', async () => {
+    const { engine } = bench;
+    const { machine, login } = await bench.run();
+    const state = `/1.0/instances/${instanceName(machine.ref)}/state`;
+    for (const action of ['freeze', 'stop']) {
+      await call('PUT', state, { action, force: true, timeout: 30 });
+      assert.deepEqual((await engine.inventory()).instances.get(machine.ref), { state: 'stopped' });
+      await engine.start(machine);
+      assert.equal(await sshWell(login, 'id -un'), 'ubuntu\n');
+    }
+    await engine.delete(machine.ref);
+  });
+
+  it('removes an instance whose disk became an empty folder', async () => {
+    const { engine } = bench;
+    const machine = await bench.create();
+    const { place } = opened();
+    const state = dirname(place.url.slice('unix:'.length));
+    const volume = `${place.project}_${instanceName(machine.ref)}`;
+    const path = join(state, 'storage-pools', place.pool, 'containers', volume);
+    await runWell('btrfs', ['subvolume', 'delete', path]);
+    mkdirSync(path);
+    await engine.delete(machine.ref);
+    await assert.rejects(read(instanceName(machine.ref)), /not found/);
+  });
+
+  it('adopts what runs when it opens anew', async () => {
+    const { engine } = bench;
+    const { machine, login } = await bench.run();
+    const seen = await engine.inspect(machine.ref);
+    const second = await createIncusEngine(opened().options);
+    assert.deepEqual(await second.inspect(machine.ref), seen);
+    assert.deepEqual(await second.start(machine), { ip: login.host, port: login.port });
+    await second.delete(machine.ref);
+    await second.close({ keepRunning: true });
+    // The first one has not noticed: its own list of ports is of no harm.
+    await engine.delete(machine.ref);
+  });
+}
+
+function describeSurroundings({ bench, opened }: World): void {
+  it('puts organizations into projects of their own where that is wanted', async () => {
+    const { place, options } = opened();
+    const perOrganization = { ...options, project: 'default', projectPerOrganization: true };
+    const engine = await createIncusEngine(perOrganization);
+    const orgs = [0, 1].map((number) => `${place.project}-${number}`);
+    const machines = orgs.map((orgId) => ({ ...bench.machine(), orgId }));
+    const keys = [{ publicKey: bench.key.publicKey }];
+    const snapshotRef = bench.snapshotRef();
+    try {
+      for (const machine of machines) await engine.create(machine, bench.template, keys);
+      const [one, two] = machines;
+      assert.ok(one && two);
+      await engine.start(one);
+      await engine.createSnapshot(one.ref, snapshotRef);
+      // One that has made nothing itself finds all of it.
+      const second = await createIncusEngine(perOrganization);
+      assert.equal((await second.inspect(one.ref))?.state, 'running');
+      assert.equal((await second.inspect(two.ref))?.state, 'stopped');
+      assert.equal((await second.inventory()).snapshots.has(snapshotRef), true);
+      await second.close({ keepRunning: true });
+      const { client } = place;
+      for (const [index, { ref }] of machines.entries())
+        await client.get(`/1.0/instances/${instanceName(ref)}`, {
+          project: `berth-${orgs[index]}`,
+        });
+    } finally {
+      for (const { ref } of machines) await engine.delete(ref);
+      await engine.deleteSnapshot(snapshotRef);
+      for (const org of orgs)
+        await place.client.change('DELETE', `/1.0/projects/berth-${org}`).catch(() => undefined);
+      await engine.close({ keepRunning: true });
+    }
+  });
+
+  it('says what it can do, and what there is to place instances on', () => {
+    const { capabilities } = bench.engine;
+    assert.ok(capabilities.templates.includes('base'));
+    const [host] = capabilities.hosts;
+    assert.ok(host?.online && host.cpuCores > 0 && host.memoryGb > 0 && host.diskGb > 0);
+    assert.deepEqual(capabilities.hosts.length, 1);
+    assert.equal(capabilities.attaches.length > 0, host.gpus.length > 0);
+  });
+
+  it('opens without an Incus, says so, and works no wonders', async () => {
+    const endpoints = [`unix:${join(bench.folder, 'no-such-socket')}`];
+    const engine = await createIncusEngine({ ...opened().options, endpoints });
+    const health = await engine.health();
+    assert.equal(health.ok, false);
+    assert.match(health.notices.join(' '), /no answer/);
+    assert.deepEqual(engine.capabilities.hosts, []);
+    const machine = bench.machine();
+    await rejectsWith('unavailable', () => engine.inventory());
+    await rejectsWith('unavailable', () => engine.create(machine, bench.template, []));
+    await rejectsWith('unavailable', () => engine.delete(machine.ref));
+    await rejectsWith('unavailable', () =>
+      engine.addKey(machine.ref, { publicKey: bench.key.publicKey }),
+    );
+    await engine.close({ keepRunning: true });
   });
 }
