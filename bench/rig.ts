@@ -3,7 +3,7 @@ import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
-import { openAdmin } from '../src/main.ts';
+import { openAdmin } from '../src/admin.ts';
 import { openStore } from '../src/store/database.ts';
 import { insertSnapshot } from '../src/store/snapshots.ts';
 

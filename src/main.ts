@@ -44,11 +44,6 @@ import { releaseKeptAnswers } from './store/kept-answers.ts';
 import { releaseLeases } from './store/operations.ts';
 import { takeFileLock } from './store/sqlite.ts';
 
-export { type Admin, openAdmin } from './admin.ts';
-export { checkEngine, type EngineReport, printGuard } from './admin-engine.ts';
-export { type ImageAdmin, openImages } from './admin-images.ts';
-export { readCatalogFile } from './catalog-loading.ts';
-
 export interface RunningService {
   /** Where it answers, such as `http://127.0.0.1:8080`. */
   readonly url: string;

@@ -5,7 +5,7 @@ import type { Command } from 'commander';
 import { overrides } from './commands/serve.ts';
 import { dataFolder } from './config-file.ts';
 import { CliError } from './exit-codes.ts';
-import { type Admin, loadService } from './service.ts';
+import { type Admin, openAdmin } from './service.ts';
 import type { Terminal } from './terminal.ts';
 
 export interface AdminFlags {
@@ -42,7 +42,6 @@ export async function withNewAdmin<T>(
   flags: AdminFlags,
   work: (admin: Admin) => Promise<T>,
 ): Promise<T> {
-  const { openAdmin } = await loadService();
   const admin = await openAdmin(settingsOf(terminal, flags));
   try {
     return await work(admin);

@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { CliError } from '../exit-codes.ts';
 import { printJson, printLine, printNote } from '../output.ts';
-import { loadService } from '../service.ts';
+import { readCatalogFile } from '../service.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface CheckFlags {
@@ -27,10 +27,9 @@ export function addAdminCatalogCommands(admin: Command, terminal: Terminal): voi
 }
 
 async function check(terminal: Terminal, file: string, flags: CheckFlags): Promise<void> {
-  const { readCatalogFile } = await loadService();
   // Loaded here alone: it brings a parser that no other command wants.
   const { formatProblem } = await import('../../domain/catalog-file.ts');
-  const reading = readCatalogFile(file);
+  const reading = await readCatalogFile(file);
   const problems = reading.kind === 'problems' ? reading.problems : [];
   if (flags.json) printJson(terminal, { valid: problems.length === 0, problems });
   if (problems.length > 0) {

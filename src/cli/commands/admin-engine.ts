@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import type { Finding } from '../../domain/findings.ts';
 import { CliError } from '../exit-codes.ts';
 import { alignColumns, printJson, printLine } from '../output.ts';
-import { loadService } from '../service.ts';
+import { checkEngine, printGuard } from '../service.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface CheckFlags {
@@ -46,7 +46,6 @@ export function addAdminEngineCommands(admin: Command, terminal: Terminal): void
 }
 
 async function check(terminal: Terminal, { engine, json }: CheckFlags): Promise<void> {
-  const { checkEngine } = await loadService();
   const env = { ...terminal.env, ...(engine !== undefined && { BERTH_ENGINE: engine }) };
   const { name, findings } = await checkEngine(env);
   const count = findings.filter(({ state }) => state === 'missing').length;
@@ -65,6 +64,5 @@ const row = ({ state, topic, found, advice }: Finding): string[] => [
 ];
 
 async function guard(terminal: Terminal): Promise<void> {
-  const { printGuard } = await loadService();
   terminal.stdout.write(await printGuard(terminal.env));
 }

@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import { CliError, exitCodes } from '../exit-codes.ts';
 import { printJson, printLine, printTable, readableTime } from '../output.ts';
 import { withProgress } from '../progress.ts';
-import { type ImageAdmin, loadService } from '../service.ts';
+import { type ImageAdmin, openImages } from '../service.ts';
 import type { Terminal } from '../terminal.ts';
 import { overrides } from './serve.ts';
 
@@ -98,8 +98,7 @@ async function withImages<T>(
   { data }: ImageFlags,
   work: (images: ImageAdmin) => Promise<T>,
 ): Promise<T> {
-  const { openImages } = await loadService();
-  const images = openImages({ ...terminal.env, ...overrides({ ...(data && { data }) }) });
+  const images = await openImages({ ...terminal.env, ...overrides({ ...(data && { data }) }) });
   try {
     return await work(images);
   } finally {

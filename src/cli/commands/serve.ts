@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { integerBetween } from '../options.ts';
-import { loadService } from '../service.ts';
+import { runService } from '../service.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface ServeFlags {
@@ -67,7 +67,6 @@ export function addServeCommand(program: Command, terminal: Terminal): void {
   withEdgeOptions(command)
     .addHelpText('after', examples)
     .action(async (flags: ServeFlags) => {
-      const { runService } = await loadService();
       await runService({ ...terminal.env, ...overrides(flags) });
     });
 }
