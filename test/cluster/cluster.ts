@@ -1,12 +1,13 @@
 /** A cluster of three Incus servers on this machine: what a platform team has on three. */
 
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { generate } from 'selfsigned';
+import { startRemover } from '../support/remover.ts';
 import { run } from '../support/run.ts';
 import { Member } from './member.ts';
 import { type Host, HostNetwork } from './network.ts';
+import { FOLDER_PREFIX } from './removal.ts';
 
 interface JoinToken {
   readonly addresses: readonly string[];
@@ -15,6 +16,8 @@ interface JoinToken {
   readonly expiresAt: string;
 }
 
+const REMOVAL = join(import.meta.dirname, 'removal.ts');
+
 export const clusterPool = 'berth';
 export const clusterNetwork = 'berthbr0';
 
@@ -22,24 +25,32 @@ export class Cluster {
   readonly folder: string;
   readonly members: readonly Member[];
   readonly #network: HostNetwork;
+  readonly #remove: () => Promise<void>;
 
   private constructor(network: HostNetwork) {
     this.#network = network;
-    this.folder = mkdtempSync(join(tmpdir(), 'berth-cluster-'));
+    this.folder = mkdtempSync(FOLDER_PREFIX);
+    this.#remove = startRemover(REMOVAL, this.folder, network.stem);
     // The users of the guests have to pass through.
     chmodSync(this.folder, 0o711);
     this.members = network.hosts.map((host) => new Member(host, this.folder));
   }
 
   static async start(count = 3): Promise<Cluster> {
-    const cluster = new Cluster(await HostNetwork.open(count));
+    const cluster = new Cluster(await HostNetwork.plan(count));
     try {
+      await cluster.#network.build();
       await cluster.#form();
     } catch (error) {
       await cluster.close();
       throw error;
     }
     return cluster;
+  }
+
+  /** What the names of its interfaces and network namespaces begin with. */
+  get stem(): string {
+    return this.#network.stem;
   }
 
   get first(): Member {
@@ -157,8 +168,7 @@ export class Cluster {
   }
 
   async close(): Promise<void> {
-    for (const member of this.members) await member.end();
-    await this.#network.close();
-    rmSync(this.folder, { recursive: true, force: true });
+    for (const { client } of this.members) client.close();
+    await this.#remove();
   }
 }

@@ -4,8 +4,8 @@ import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { IncusClient } from '../../src/engines/incus/client.ts';
+import { endProcess } from '../support/processes.ts';
 import { eventually } from '../support/waiting.ts';
-import { endProcess, endProcessesOf } from './ending.ts';
 import type { Host } from './network.ts';
 
 /**
@@ -92,12 +92,5 @@ export class Member {
       existsSync(status) && !readFileSync(status, 'utf8').includes('State:\tZ') ? undefined : true,
     );
     this.#pid = undefined;
-  }
-
-  /** The daemon, its guests and its helpers. */
-  async end(): Promise<void> {
-    this.client.close();
-    await this.kill();
-    endProcessesOf(this.folder);
   }
 }

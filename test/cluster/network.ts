@@ -1,6 +1,6 @@
 /** Three hosts on one machine: a bridge, and a network namespace with an address of its own for each. */
 
-import { existsSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { run, runWell } from '../support/run.ts';
 
 export interface Host {
@@ -13,7 +13,7 @@ export interface Host {
 }
 
 /** Interface names have 15 characters at most. */
-const stem = () => `bt${process.pid % 1_000_000}`;
+const stemOf = (pid: number) => `bt${pid % 1_000_000}`;
 
 /** The third number of an address block that no route of this machine uses. */
 async function freeBlock(): Promise<number> {
@@ -26,31 +26,30 @@ async function freeBlock(): Promise<number> {
 }
 
 export class HostNetwork {
-  readonly bridge = `${stem()}br`;
+  /** What all its names begin with. */
+  readonly stem = stemOf(process.pid);
+  readonly bridge = `${this.stem}br`;
   readonly hosts: readonly Host[];
 
+  readonly #ownAddress: string;
+
   private constructor(block: number, count: number) {
+    this.#ownAddress = `10.213.${block}.254`;
     this.hosts = Array.from({ length: count }, (_none, index) => ({
       name: `m${index + 1}`,
-      namespace: `${stem()}m${index + 1}`,
+      namespace: `${this.stem}m${index + 1}`,
       address: `10.213.${block}.${index + 1}`,
-      cable: `${stem()}v${index + 1}`,
+      cable: `${this.stem}v${index + 1}`,
     }));
   }
 
-  static async open(count: number): Promise<HostNetwork> {
-    const block = await freeBlock();
-    const network = new HostNetwork(block, count);
-    try {
-      await network.#build(`10.213.${block}.254`);
-    } catch (error) {
-      await network.close();
-      throw error;
-    }
-    return network;
+  /** Chooses its names and addresses; nothing is there yet. */
+  static async plan(count: number): Promise<HostNetwork> {
+    return new HostNetwork(await freeBlock(), count);
   }
 
-  async #build(ownAddress: string): Promise<void> {
+  async build(): Promise<void> {
+    const ownAddress = this.#ownAddress;
     await ip('link', 'add', this.bridge, 'type', 'bridge');
     await ip('address', 'add', `${ownAddress}/24`, 'dev', this.bridge);
     await ip('link', 'set', this.bridge, 'up');
@@ -70,15 +69,16 @@ export class HostNetwork {
   async setCable(host: Host, state: 'up' | 'down'): Promise<void> {
     await ip('link', 'set', host.cable, state);
   }
+}
 
-  async close(): Promise<void> {
-    for (const { namespace, cable } of this.hosts) {
-      await run('ip', ['link', 'delete', cable]);
-      await run('ip', ['netns', 'delete', namespace]);
-    }
-    if (existsSync(`/sys/class/net/${this.bridge}`))
-      await run('ip', ['link', 'delete', this.bridge]);
-  }
+/** Everything whose name has this stem, as the kernel knows it; what has gone already is no error. */
+export async function removeHosts(stem: string): Promise<void> {
+  const isOurs = (name: string) =>
+    name.startsWith(stem) && /^(?:br|[mv]\d+)$/.test(name.slice(stem.length));
+  for (const name of readdirSync('/sys/class/net').filter(isOurs))
+    await run('ip', ['link', 'delete', name]);
+  const namespaces = existsSync('/run/netns') ? readdirSync('/run/netns') : [];
+  for (const name of namespaces.filter(isOurs)) await run('ip', ['netns', 'delete', name]);
 }
 
 const ip = (...words: string[]): Promise<string> => runWell('ip', words);

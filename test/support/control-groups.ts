@@ -8,7 +8,7 @@ import { findPlaces } from '../../src/engines/sandbox/cgroup-trees.ts';
 /** The folder of the group that a process is in, as the kernel says; empty: the process has ended. */
 export function groupOf(pid: number, controller: 'cpu' | 'memory'): string {
   const own = attemptRead(`/proc/${pid}/cgroup`);
-  if (own === '') return '';
+  if (own === '' || isEnding(pid)) return '';
   const mounts = readFileSync('/proc/self/mountinfo', 'utf8');
   const places = findPlaces(mounts, own);
   const place =
@@ -16,6 +16,13 @@ export function groupOf(pid: number, controller: 'cpu' | 'memory'): string {
     places.find(({ version }) => version === 2);
   assert.ok(place);
   return place.ownGroup;
+}
+
+/** One that is ending has left its groups already. Field 9 of proc_pid_stat(5), PF_EXITING. */
+function isEnding(pid: number): boolean {
+  const stat = attemptRead(`/proc/${pid}/stat`);
+  const flags = stat.slice(stat.lastIndexOf(')') + 2).split(' ')[6];
+  return flags === undefined || (Number(flags) & 4) !== 0;
 }
 
 function attemptRead(path: string): string {

@@ -3,8 +3,6 @@
  * waits beside it removes all of it when this one ends, in whatever way (incus-removal.ts).
  */
 
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { existsSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import {
@@ -25,6 +23,7 @@ import {
   removeIncus,
   stateFolderOf,
 } from './incus-removal.ts';
+import { startRemover } from './remover.ts';
 
 type Say = (line: string) => void;
 
@@ -45,14 +44,6 @@ export interface PrivateIncus {
 
 const REMOVAL = join(import.meta.dirname, 'incus-removal.ts');
 
-function startRemover(folder: string): ChildProcess {
-  // Of its own process group, so that Ctrl-C in a terminal does not end it as well.
-  return spawn(process.execPath, [REMOVAL, folder], {
-    stdio: ['pipe', 'ignore', 'inherit'],
-    detached: true,
-  });
-}
-
 export async function openPrivateIncus(say: Say): Promise<PrivateIncus> {
   for (const folder of abandonedFolders()) {
     say(`Removing what an earlier run left in ${folder} ...`);
@@ -60,14 +51,12 @@ export async function openPrivateIncus(say: Say): Promise<PrivateIncus> {
   }
   const folder = folderOf(process.pid);
   mkdirSync(folder, { mode: 0o711 });
-  const remover = startRemover(folder);
-  const ended = once(remover, 'exit');
+  const endRemover = startRemover(REMOVAL, folder);
   let restarting: Promise<unknown> = Promise.resolve();
   const remove = async (): Promise<void> => {
     // Else it would come up again in what is being removed.
     await restarting.catch(() => undefined);
-    remover.stdin?.end();
-    await ended;
+    await endRemover();
     if (existsSync(folder)) say(`Not everything of ${folder} could be removed.`);
   };
   try {

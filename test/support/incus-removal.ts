@@ -2,20 +2,21 @@
  * Removes a private Incus (incus-host.ts) with everything it has on this host: by what the kernel says and without a
  * word to the daemon, so that it works alike after a good end, a kill and a crash. Nothing here may throw half-way.
  *
- * Run as a program with a folder, it waits for the end of its standard input first: the one who holds the other end
- * may die in any way.
+ * Run as a program (remover.ts) with a folder.
  */
 
 import { spawnSync } from 'node:child_process';
-import { once } from 'node:events';
 import { existsSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { allProcesses } from './processes.ts';
+import { ownerEnded } from './remover.ts';
 import { eventually } from './waiting.ts';
 
 /** Not /tmp, which is in memory on some systems: a pool of disks is in here. */
 const PARENT = '/var/tmp';
 const PREFIX = 'berth-test-incus-';
+/** What the programs that remove have in their names. */
+const REMOVERS = 'removal.ts';
 const END_TIMEOUT_MS = 10_000;
 const COMMAND_TIMEOUT_MS = 20_000;
 
@@ -59,17 +60,25 @@ export function abandonedFolders(): string[] {
 }
 
 export async function removeIncus(folder: string): Promise<void> {
-  const guests = names(join(stateFolderOf(folder), 'containers'));
   const bridges = names(join(stateFolderOf(folder), 'networks'));
-  await endProcesses(folder);
-  unmountAll(folder);
+  await endDaemons(folder, [stateFolderOf(folder)]);
   for (const bridge of bridges) removeBridge(bridge);
   removeRules(prefixOf(folder));
-  for (const guest of guests) removeControlGroups(guest);
-  removeProfiles(folder);
   endLxcfs(folder);
-  rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
+  removeFolder(folder);
 }
+
+/** Ends the daemons below a folder with all that they started; their networks are left. */
+export async function endDaemons(folder: string, stateFolders: readonly string[]): Promise<void> {
+  const guests = stateFolders.flatMap((state) => names(join(state, 'containers')));
+  await endProcesses(folder);
+  unmountAll(folder);
+  for (const guest of guests) removeControlGroups(guest);
+  for (const state of stateFolders) removeProfiles(state);
+}
+
+export const removeFolder = (folder: string): void =>
+  rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
 
 interface Found {
   readonly pid: number;
@@ -80,7 +89,7 @@ interface Found {
 /** Processes of ours, by the folder in their command or environment; the guests' own are below their monitors. */
 function processesOf(folder: string): Found[] {
   return allProcesses()
-    .filter(({ command }) => !command.includes('incus-removal.ts'))
+    .filter(({ command }) => !command.includes(REMOVERS))
     .filter(({ pid, command }) => {
       if (command.includes(`${folder}/`)) return true;
       const environment = read(`/proc/${pid}/environ`);
@@ -187,10 +196,10 @@ function removeGroup(folder: string): void {
 }
 
 /** Their names end in the daemon's folder. */
-function removeProfiles(folder: string): void {
+function removeProfiles(stateFolder: string): void {
   const security = '/sys/kernel/security/apparmor';
   const loaded = read(`${security}/profiles`).split('\n');
-  for (const line of loaded.filter((one) => one.includes(`<${stateFolderOf(folder)}`)))
+  for (const line of loaded.filter((one) => one.includes(`<${stateFolder}`)))
     attempt(
       () => writeFileSync(`${security}/.remove`, line.replace(/ \([a-z]+\)$/, '')),
       undefined,
@@ -223,9 +232,6 @@ function endLxcfs(folder: string): void {
 if (import.meta.main) {
   const folder = process.argv[2] ?? '';
   if (!folder.startsWith(join(PARENT, PREFIX))) throw new Error(`${folder} is no folder of ours.`);
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
-    process.on(signal, () => undefined);
-  process.stdin.resume();
-  await once(process.stdin, 'close');
+  await ownerEnded();
   await removeIncus(folder);
 }
