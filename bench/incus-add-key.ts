@@ -12,7 +12,7 @@ import { type IncusRig, size, untilRunning } from './incus-rig.ts';
 import { atMost, type Measurement, median, timeMs } from './measurement.ts';
 
 const run = promisify(execFile);
-const rounds = 40;
+const rounds = 150;
 const warmUpRounds = 15;
 const slowRounds = 7;
 const crowd = 64;

@@ -59,7 +59,7 @@ async function runPass(
     ...[`--test-reporter=${join(import.meta.dirname, 'test-totals.ts')}`],
     ...['--test-reporter-destination=stderr'],
   ];
-  const runner = ['--test', ...reporters, '--test-concurrency=2', '--test-timeout=600000'];
+  const runner = ['--test', ...reporters, '--test-concurrency=3', '--test-timeout=600000'];
   const child = spawn(process.execPath, [...runner, ...options, ...files], {
     stdio: ['inherit', 'inherit', 'inherit', 'pipe'],
     env: { ...process.env, BERTH_TEST_ENGINE: engine, ...environment },

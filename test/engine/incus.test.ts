@@ -7,35 +7,34 @@ import { after, before, describe, it } from 'node:test';
 import { createIncusEngine } from '../../src/engines/incus/incus.ts';
 import { instanceName, snapshotName } from '../../src/engines/incus/names.ts';
 import type { InstanceObject } from '../../src/engines/incus/objects.ts';
+import { skipIncus } from '../support/incus.ts';
 import { runWell } from '../support/run.ts';
 import { ssh, sshWell } from '../support/ssh.ts';
 import { Bench, rejectsWith } from './engine-contract.ts';
 import { type OpenedIncus, openIncus } from './incus-bench.ts';
 
-export function describeIncus(): void {
-  describe('incus', () => {
-    let opened: OpenedIncus;
-    const bench = new Bench(async (ports) => {
-      opened = await openIncus(ports);
-      return opened;
-    });
-    before(() => bench.setUp());
-    after(() => bench.tearDown());
-    const world: World = {
-      bench,
-      opened: () => opened,
-      call: (method, path, body) =>
-        opened.place.client.change(method, path, body, { project: opened.place.project }),
-      read: (name) =>
-        opened.place.client.get<InstanceObject>(`/1.0/instances/${name}`, {
-          project: opened.place.project,
-        }),
-    };
-    describeLimits(world);
-    describeLeftovers(world);
-    describeSurroundings(world);
+describe('incus', { skip: skipIncus }, () => {
+  let opened: OpenedIncus;
+  const bench = new Bench(async (ports) => {
+    opened = await openIncus(ports);
+    return opened;
   });
-}
+  before(() => bench.setUp());
+  after(() => bench.tearDown());
+  const world: World = {
+    bench,
+    opened: () => opened,
+    call: (method, path, body) =>
+      opened.place.client.change(method, path, body, { project: opened.place.project }),
+    read: (name) =>
+      opened.place.client.get<InstanceObject>(`/1.0/instances/${name}`, {
+        project: opened.place.project,
+      }),
+  };
+  describeLimits(world);
+  describeLeftovers(world);
+  describeSurroundings(world);
+});
 
 interface World {
   readonly bench: Bench;

@@ -20,10 +20,10 @@ export async function createSnapshot(
 ): Promise<void> {
   const { client, overview, places } = parts;
   const place = await places.instance(ref);
-  const object = place && (await find(client, place));
+  if (!place) throw notThere();
+  const holder: Place = { name: snapshotName(snapshotRef), project: place.project };
+  const [object, earlier] = await Promise.all([find(client, place), find(client, holder)]);
   if (!object) throw notThere();
-  const holder: Place = { name: snapshotName(snapshotRef), project: object.project };
-  const earlier = await find(client, holder);
   if (earlier && isReady(earlier.config)) return;
   if (earlier) await removeInstance(parts, earlier);
   places.note(holder);
