@@ -22,17 +22,23 @@ const onIncus = /^test\/(?:engine\/incus|cluster\/|crash\/incus)[^/]*\.test\.ts$
 /** Run on both: what they are about is the same on each engine. */
 const onBoth = /^test\/(?:e2e|crash)\/[^/]*\.test\.ts$/;
 
-/** What `--quick` leaves out: what takes long and seldom tells more than the rest. */
-const slow: readonly (readonly [file: string, what: string])[] = [
-  ['test/crash/random-kills.test.ts', 'random kills'],
-  ['test/fuzz/', 'fuzzing'],
-  ['test/http/openapi-file.test.ts', 'the lint of openapi.json'],
+/** What `--quick` leaves out: what takes long, or waits for long, and seldom tells more than the rest. */
+const slow: readonly (readonly [files: RegExp, what: string])[] = [
+  [/^test\/crash\//, 'kills at every crash point and at random'],
+  [/^test\/fuzz\//, 'fuzzing'],
+  [/^test\/engine\/sandbox-(?:disk-quotas|escape|hostile-disk|networks)\./, "the sandbox's walls"],
+  [/^test\/e2e\/(?:hostile-guest|response-cut)\./, 'hostile guests and cut answers'],
+  [/^test\/(?:contract\/limits|http\/snapshot-wait)\./, 'windows of time'],
+  [/^test\/services\/(?:host-loss|pending-keys)\./, 'lost hosts and late keys'],
+  [/^test\/cli\/(?:admin|admin-audit|key-places|usage)\./, 'a part of the command line'],
+  [/^test\/unit\/incus-silence\./, 'silent hosts'],
+  [/^test\/http\/openapi-file\./, 'the lint of openapi.json'],
 ];
 export const leftOutByQuick = ['everything on Incus', ...slow.map(([, what]) => what)].join(', ');
 
 export function planPasses({ paths, quick, engine }: Wishes): Pass[] {
   const all = filesOf(paths.length > 0 ? paths : ['test']);
-  const isWanted = (file: string) => !quick || !slow.some(([start]) => file.startsWith(start));
+  const isWanted = (file: string) => !quick || !slow.some(([files]) => files.test(file));
   const passes: readonly Pass[] = [
     { engine: 'sandbox', files: all.filter((file) => !onIncus.test(file) && isWanted(file)) },
     { engine: 'incus', files: all.filter((file) => onIncus.test(file) || onBoth.test(file)) },
