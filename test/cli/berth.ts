@@ -16,6 +16,9 @@ export interface Result {
 
 export type Environment = Readonly<Record<string, string>>;
 
+/** Not compiled anew in each home. */
+const compiled = process.env.NODE_COMPILE_CACHE;
+
 /** A home of its own, in which nobody has logged in, and nothing of the developer's own settings. */
 export async function makeHome(): Promise<{
   env: Environment;
@@ -23,7 +26,10 @@ export async function makeHome(): Promise<{
   remove(): Promise<void>;
 }> {
   const home = await mkdtemp(join(tmpdir(), 'berth-cli-'));
-  const env = { PATH: process.env.PATH ?? '', HOME: home, LANG: 'C.UTF-8' };
+  const env = {
+    ...{ PATH: process.env.PATH ?? '', HOME: home, LANG: 'C.UTF-8' },
+    ...(compiled && { NODE_COMPILE_CACHE: compiled }),
+  };
   return { env, home, remove: () => rm(home, { recursive: true, force: true }) };
 }
 

@@ -4,6 +4,7 @@ import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readiness } from '../../src/api/service.ts';
+import { claimPorts } from '../support/ports.ts';
 import { type Environment, launcher } from './berth.ts';
 
 export interface Service {
@@ -23,10 +24,11 @@ export async function startService(base: Environment): Promise<Service> {
   const data = await mkdtemp(join(tmpdir(), 'berth-data-'));
   // The sandbox's unprivileged user has to pass through.
   await chmod(data, 0o711);
+  const { from, to } = await claimPorts(20);
   const env = {
     ...base,
     BERTH_DATA: data,
-    BERTH_SSH_PORTS: sshPorts(),
+    BERTH_SSH_PORTS: `${from}-${to}`,
     BERTH_SANDBOX_ON_EXIT: 'stop',
   };
   const args = ['serve', '--host', '127.0.0.1', '--port', '0'];
@@ -52,12 +54,6 @@ async function whyNoShells(url: string): Promise<string | undefined> {
   const response = await fetch(`${url}/readyz`);
   const readiness = (await response.json()) as Readiness;
   return readiness.capabilities.shells ? undefined : readiness.notices.join(' ');
-}
-
-/** Suites run side by side: each takes a range that follows from its process. */
-function sshPorts(): string {
-  const from = 24_000 + (process.pid % 200) * 20;
-  return `${from}-${from + 19}`;
 }
 
 /** What it has printed so far, on both streams. */
