@@ -4,7 +4,8 @@
  */
 import { execFile } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
-import { statfs } from 'node:fs/promises';
+import { mkdtemp, rm, statfs, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import type { IncusClient } from './client.ts';
@@ -204,7 +205,13 @@ function nameServers(): string[] {
 
 /** The rules of bridge-guard.ts, for as long as this machine runs. */
 export async function applyGuard(rules: string): Promise<void> {
-  const nft = run('nft', ['-f', '-'], { timeout: 30_000 });
-  nft.child.stdin?.end(rules);
-  await nft;
+  // From a file: nft 1.0.9, which Ubuntu 24.04 has, reads nothing from the socket that a child of Node.js has as its input.
+  const folder = await mkdtemp(join(tmpdir(), 'berth-guard-'));
+  const file = join(folder, 'rules');
+  try {
+    await writeFile(file, rules, { mode: 0o600 });
+    await run('nft', ['-f', file], { timeout: 30_000 });
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
 }
