@@ -5,7 +5,13 @@ import { join } from 'node:path';
 import { type Logger, pino } from 'pino';
 import { loadCatalog, loadSettings } from './catalog-loading.ts';
 import type { Config, Environment } from './config.ts';
-import { makeDataFolder, notePlannedStop, takePlannedStop } from './data-folder.ts';
+import {
+  makeDataFolder,
+  noteEngine,
+  notePlannedStop,
+  requireEngine,
+  takePlannedStop,
+} from './data-folder.ts';
 import { type Catalog, defaultCatalog } from './domain/catalog.ts';
 import { AppError } from './domain/errors.ts';
 import { KeyedLock } from './domain/keyed-lock.ts';
@@ -40,6 +46,7 @@ import { SnapshotService } from './services/snapshots.ts';
 import { TokenService } from './services/tokens.ts';
 import { Worker } from './services/worker.ts';
 import { openStore } from './store/database.ts';
+import { listInstanceRefs } from './store/instances.ts';
 import { releaseKeptAnswers } from './store/kept-answers.ts';
 import { releaseLeases } from './store/operations.ts';
 import { takeFileLock } from './store/sqlite.ts';
@@ -90,17 +97,20 @@ async function openService(config: Config, closers: AsyncDisposableStack): Promi
       `Another Berth is running on the data folder ${config.dataDir}. Stop it, or choose another with --data.`,
     );
   closers.defer(lock.release);
-  const store = await openStore(config.databaseUrl);
+  requireEngine(config.dataDir, config.engine);
+  const store = await openStore(config.databaseUrl, (message) => log.warn(message));
   closers.defer(store.close);
   const engine = await openConfiguredEngine(config, log);
+  noteEngine(config.dataDir, config.engine);
   const onExit = config.engine === 'incus' ? config.incus.onExit : config.sandboxOnExit;
-  const keepRunning = onExit === 'keep';
   closers.defer(async () => {
-    await engine.close({ keepRunning });
-    if (!keepRunning) notePlannedStop(config.dataDir);
+    await engine.close({ stop: onExit === 'stop' ? await listInstanceRefs(store.db) : [] });
+    if (onExit === 'stop') notePlannedStop(config.dataDir);
   });
-  await releaseLeases(store.db, config.nodeName);
-  await releaseKeptAnswers(store.db, config.nodeName);
+  await store.freeingTransaction(async (tx) => {
+    await releaseLeases(tx, config.nodeName, Date.now());
+    await releaseKeptAnswers(tx, config.nodeName);
+  });
   const context = { store, engine, log, now: Date.now, crashPoint: crashAt(config.crashAt) };
   const edge = await openListeningEdge(config, context, closers);
   const settling = Promise.withResolvers<void>();
@@ -148,7 +158,7 @@ async function compose(parts: Parts, context: ServiceContext, log: Logger, edge:
   const instanceModify = new InstanceModifyService(changes);
   const watching = { context, configuration, snapshotsChanged };
   const monitor = new Monitor({ ...watching, poke });
-  const keySweeper = new KeySweeper({ context, keysInFlight });
+  const keySweeper = new KeySweeper({ context, keysInFlight, locks: keyLocks });
   const keptAnswers = new KeptAnswerService(context, nodeName);
   const scheduler = new Scheduler(worker, monitor, keySweeper, log, [() => keptAnswers.sweep()]);
   const { bodyLimitBytes } = config;

@@ -114,7 +114,7 @@ export function authorizeKey(
       return { file, outcome: 'present', line: lineText(file, span).toString() };
     }
   }
-  const line = formatLine(key);
+  const line = keyLine(key);
   const complete = file.length === 0 || file.at(-1) === LINE_FEED;
   const addition = Buffer.from(`${complete ? '' : '\n'}${line}\n`);
   return { file: Buffer.concat([file, addition]), outcome: 'added', line };
@@ -203,8 +203,8 @@ function parseGivenKey(publicKey: string): KeyText {
   return key;
 }
 
-/** sshd(8): UTC with the Z, which sshd reads since OpenSSH 9.1; an older one ignores the whole line. */
-function formatLine({ publicKey, expiresAt }: AuthorizedKey): string {
+/** The line that is written for it. sshd(8): UTC with the Z, which sshd reads since OpenSSH 9.1; an older one ignores the line. */
+export function keyLine({ publicKey, expiresAt }: AuthorizedKey): string {
   if (expiresAt === undefined) return publicKey;
   const digits = expiresAt.toISOString().slice(0, 19).replace(/\D/g, '');
   return `expiry-time="${digits}Z" ${publicKey}`;

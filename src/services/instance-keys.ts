@@ -2,7 +2,8 @@
  * Adding a key to a running instance, and reading and removing keys.
  *
  * A supplied key is written by the engine first and recorded after: one durable commit. Killed in between, the
- * key is in the file, nobody was told so, and the caller's retry finds it present.
+ * key is in the file, nobody was told so, and the caller's retry finds it present. When its request fails after that,
+ * its line is recorded as `pending` and taken back, now or later; a retry that goes well makes it `active`.
  *
  * A generated pair is recorded as `pending` first, written, and made `active` in the same breath as the answer
  * leaves: two commits. Its private half exists in this process and in the answer only. Whatever is still pending
@@ -19,7 +20,14 @@ import { generateKeyPair } from '../domain/ssh-key-pair.ts';
 import { parsePublicKey, type SshPublicKey } from '../domain/ssh-public-key.ts';
 import { EngineError } from '../engines/engine.ts';
 import type { Db } from '../store/database.ts';
-import { confirmKey, deleteKey, listKeys, recordKey, withdrawKey } from '../store/instance-keys.ts';
+import {
+  confirmKey,
+  deleteKey,
+  listKeys,
+  recordKey,
+  recordLeftKey,
+  withdrawKey,
+} from '../store/instance-keys.ts';
 import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
 import { audit } from './audit.ts';
 import { type Actor, requireInstance, requireState, type ServiceContext } from './context.ts';
@@ -32,6 +40,8 @@ import { proveLogin } from './login-probe.ts';
 const turnPatienceMs = 8_000;
 const engineDeadlineMs = 10_000;
 const takeBackDeadlineMs = 8_000;
+/** What a supplied key that fails has left of the 25 s. */
+const takeBackLineDeadlineMs = 1_500;
 
 export interface AddKeyInput {
   /** As the caller sent it; absent: a pair is generated. */
@@ -61,6 +71,10 @@ interface KeyRequest {
   readonly verify: boolean;
   readonly onConfirm: OnConfirm<ConfirmedKey> | undefined;
 }
+
+const about = ({ instance, key: { fingerprint } }: KeyRequest) => {
+  return { instance: instance.id, fingerprint };
+};
 
 const nothing = async (): Promise<void> => {};
 
@@ -120,7 +134,7 @@ export class InstanceKeyService {
       await this.#prove(request);
       return await this.#recordSupplied(request, outcome);
     } catch (error) {
-      if (outcome.outcome === 'added') await this.#removeLine(request, outcome.line);
+      if (outcome.outcome === 'added') await this.#takeBackLine(request, outcome.line);
       throw error;
     }
   }
@@ -193,13 +207,11 @@ export class InstanceKeyService {
     await this.#locks
       .run(`${instance.id} ${key.fingerprint}`, async () => {
         const rows = await listKeys(this.#context.store.db, instance.org_id, instance.id);
-        const isWanted = rows.some(
-          (row) => row.fingerprint === key.fingerprint && row.state === 'active',
-        );
-        if (!isWanted) await this.#removeLine(request, late.line);
+        const own = rows.find(({ fingerprint }) => fingerprint === key.fingerprint);
+        if (own?.state !== 'active') await this.#takeBackLine(request, late.line);
       })
       .catch((error: unknown) => {
-        const fields = { err: error, instance: instance.id, fingerprint: key.fingerprint };
+        const fields = { ...about(request), err: error };
         this.#context.log.error(fields, 'a key could not be taken back');
       });
   }
@@ -250,15 +262,19 @@ export class InstanceKeyService {
     };
   }
 
-  async #removeLine(request: KeyRequest, line: string): Promise<void> {
-    const { engine, log } = this.#context;
-    const { instance, key } = request;
-    await engine.removeKey(instance.engine_ref, { kind: 'line', line }).catch((error: unknown) => {
-      log.error(
-        { err: error, instance: instance.id, fingerprint: key.fingerprint },
-        'a key could not be taken back',
-      );
-    });
+  /** Of a supplied key whose request failed. Recorded first: if the engine cannot do it now, the sweeper does it later. */
+  async #takeBackLine(request: KeyRequest, line: string): Promise<void> {
+    const { engine, store, log } = this.#context;
+    const { instance } = request;
+    const id = newId();
+    try {
+      await recordLeftKey(store.db, this.#row(request, id, 'supplied', 'pending'));
+      const removal = engine.removeKey(instance.engine_ref, { kind: 'line', line });
+      await withDeadline(removal, takeBackLineDeadlineMs);
+      await deleteKey(store.db, id);
+    } catch (error) {
+      log.warn({ ...about(request), err: error }, 'a key will be taken back later');
+    }
   }
 
   /** If the engine cannot do it now, the row stays pending and the sweeper does it later. */
@@ -270,15 +286,9 @@ export class InstanceKeyService {
       const match = { kind: 'key', publicKey: key.line } as const;
       await withDeadline(engine.removeKey(instance.engine_ref, match), takeBackDeadlineMs);
       await deleteKey(store.db, id);
-      log.info(
-        { instance: instance.id, fingerprint: key.fingerprint },
-        'a key whose answer was not sent was taken back',
-      );
+      log.info(about(request), 'a key whose answer was not sent was taken back');
     } catch (error) {
-      log.warn(
-        { err: error, instance: instance.id, fingerprint: key.fingerprint },
-        'a key will be taken back later',
-      );
+      log.warn({ ...about(request), err: error }, 'a key will be taken back later');
     }
   }
 

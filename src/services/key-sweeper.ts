@@ -1,4 +1,6 @@
+import { type KeyMatch, keyLine } from '../domain/authorized-keys.ts';
 import { conflict } from '../domain/errors.ts';
+import type { KeyedLock } from '../domain/keyed-lock.ts';
 import {
   deleteKey,
   isPending,
@@ -9,11 +11,14 @@ import { getInstance } from '../store/instances.ts';
 import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
 import type { ServiceContext } from './context.ts';
 import { withDeadline } from './engine-errors.ts';
+import { inTurn } from './in-turn.ts';
 
 export interface KeySweeperOptions {
   readonly context: ServiceContext;
   /** Keys that a request is still working on. */
   readonly keysInFlight: ReadonlySet<string>;
+  /** By instance and fingerprint: those of the requests. */
+  readonly locks: KeyedLock;
   /** How long one instance may take up a turn. */
   readonly turnMs?: number;
 }
@@ -34,7 +39,8 @@ const firstRestMs = 4_000;
 const longestRestMs = 120_000;
 
 /**
- * Takes back generated keys that nobody is working on any more, and whose private half nobody has.
+ * Takes back keys that nobody is working on any more and nobody was told of: generated ones, whose private half nobody
+ * has, and the lines of supplied ones whose requests failed.
  *
  * The guest does part of the work, and its owner can make it hang. So an instance has one turn at a time, a short one,
  * beside those of others, and a rest after a failure, twice as long each time: nobody else waits for it.
@@ -78,7 +84,7 @@ export class KeySweeper {
     const left = (await this.#leftOn(instance)).length;
     if (left < mostLeftKeys) return;
     throw conflict(
-      `${left} generated keys of instance ${instance.identifier}, whose answers were not sent, are still being taken back. Try again in a minute, or restart the instance if it hangs.`,
+      `${left} keys of instance ${instance.identifier}, whose answers were not sent, are still being taken back. Try again in a minute, or restart the instance if it hangs.`,
     );
   }
 
@@ -142,9 +148,21 @@ export class KeySweeper {
       if (leftMs < this.#turnMs / 2) return;
       // In this order: a request that ended before the first look has written its verdict by the second.
       if (this.#options.keysInFlight.has(key.id)) continue;
-      if (!(await isPending(db, key.id))) continue;
-      if (await this.#takeBack(key, leftMs)) await deleteKey(db, key.id);
+      await this.#unlessAskedFor(key, leftMs, async () => {
+        if (!(await isPending(db, key.id))) return;
+        if (await this.#takeBack(key, leftMs)) await deleteKey(db, key.id);
+      });
     }
+  }
+
+  /** A supplied key may be sent again, and is there for good when that has gone well; a generated one never. */
+  async #unlessAskedFor(
+    { source, instance_id, fingerprint }: InstanceKeyRow,
+    leftMs: number,
+    work: () => Promise<void>,
+  ): Promise<void> {
+    if (source !== 'supplied') return work();
+    return inTurn(this.#options.locks, `${instance_id} ${fingerprint}`, leftMs, work);
   }
 
   #rest(id: string, keys: readonly InstanceKeyRow[], error: unknown): void {
@@ -167,10 +185,18 @@ export class KeySweeper {
     )
       return false;
     if (instance.status === 'UNKNOWN') return instance.status_before === null;
-    const match = { kind: 'key', publicKey: key.public_key } as const;
-    await withDeadline(engine.removeKey(instance.engine_ref, match), timeoutMs);
+    await withDeadline(engine.removeKey(instance.engine_ref, matchOf(key)), timeoutMs);
     const { id, fingerprint } = key;
-    log.info({ key: id, fingerprint }, 'a key whose answer was not sent was taken back');
+    log.info({ key: id, fingerprint }, 'a key that nobody was told of was taken back');
     return true;
   }
 }
+
+/** A generated key is nobody else's. Of a supplied one there may be lines that were there before. */
+const matchOf = ({ source, public_key, expires_at }: InstanceKeyRow): KeyMatch =>
+  source === 'supplied'
+    ? { kind: 'line', line: lineOf(public_key, expires_at) }
+    : { kind: 'key', publicKey: public_key };
+
+const lineOf = (publicKey: string, expiresAt: number | null): string =>
+  keyLine({ publicKey, ...(expiresAt !== null && { expiresAt: new Date(expiresAt) }) });

@@ -4,9 +4,32 @@ import type { InstanceKeyRow, InstanceKeyTable } from './schema.ts';
 
 /**
  * Records a key of an instance that still exists. False when the instance is gone. A key that is recorded already
- * stays as it is but for its end.
+ * stays as it is but for its end, and is there for good when this one is.
  */
 export async function recordKey(db: Db, row: Insertable<InstanceKeyTable>): Promise<boolean> {
+  if (!(await isThere(db, row))) return false;
+  const { expires_at, state } = row;
+  await db
+    .insertInto('instance_keys')
+    .values(row)
+    .onConflict((conflict) =>
+      conflict.columns(['instance_id', 'fingerprint']).doUpdateSet({ expires_at, state }),
+    )
+    .execute();
+  return true;
+}
+
+/** Records a key that is to be taken back, unless it is recorded already, or its instance is gone. */
+export async function recordLeftKey(db: Db, row: Insertable<InstanceKeyTable>): Promise<void> {
+  if (!(await isThere(db, row))) return;
+  await db
+    .insertInto('instance_keys')
+    .values(row)
+    .onConflict((conflict) => conflict.columns(['instance_id', 'fingerprint']).doNothing())
+    .execute();
+}
+
+async function isThere(db: Db, row: Insertable<InstanceKeyTable>): Promise<boolean> {
   const alive = await db
     .selectFrom('instances')
     .select('id')
@@ -14,15 +37,7 @@ export async function recordKey(db: Db, row: Insertable<InstanceKeyTable>): Prom
     .where('org_id', '=', row.org_id)
     .where('deleted_at', 'is', null)
     .executeTakeFirst();
-  if (!alive) return false;
-  await db
-    .insertInto('instance_keys')
-    .values(row)
-    .onConflict((conflict) =>
-      conflict.columns(['instance_id', 'fingerprint']).doUpdateSet({ expires_at: row.expires_at }),
-    )
-    .execute();
-  return true;
+  return alive !== undefined;
 }
 
 /** Makes a pending key an active one; false when it is gone. */
@@ -100,7 +115,7 @@ export function listActiveKeys(
     .execute();
 }
 
-/** Generated keys whose answer may never have left, whoever owns them: for the sweeper. */
+/** Keys that nobody was told of, whoever owns them: for the sweeper. */
 export function listPendingKeys(db: Db): Promise<InstanceKeyRow[]> {
   return db.selectFrom('instance_keys').selectAll().where('state', '=', 'pending').execute();
 }

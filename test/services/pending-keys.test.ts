@@ -1,7 +1,8 @@
-/** Generated keys that are to be taken back, where a guest hangs: nobody but its owner waits for it. */
+/** Keys that are to be taken back, where a guest hangs too: nobody but its owner waits for it. */
 
 import assert from 'node:assert/strict';
 import { after, afterEach, beforeEach, test } from 'node:test';
+import { generateKeyPair } from '../../src/domain/ssh-key-pair.ts';
 import { claimPorts } from '../support/ports.ts';
 import { eventually } from '../support/waiting.ts';
 import { openWorkshop, smallest, type Workshop } from './workshop.ts';
@@ -13,6 +14,8 @@ const PATIENCE_MS = 30_000;
 const ENDLESS_MS = 600_000;
 
 const shop: Workshop = await openWorkshop(await claimPorts(10));
+/** Nobody listens there. */
+const closed = await claimPorts(1);
 after(() => shop.close());
 
 const make = async (): Promise<string> => {
@@ -101,10 +104,48 @@ test('an instance with many keys that are yet to be taken back gets no more', as
   shop.faults.hangingGuests.add(hostile);
   await assert.rejects(add(hostile), {
     kind: 'conflict',
-    message: /^16 generated keys of instance .* are still being taken back\. Try again/,
+    message: /^16 keys of instance .* are still being taken back\. Try again/,
   });
   assert.equal(await pendingOf(hostile), MOST);
   shop.faults.hangingGuests.delete(hostile);
   assert.match((await add(hostile)).message, /was added/, 'one that answers again is rid of them');
   assert.equal(await pendingOf(hostile), 0);
+});
+
+/** A supplied key that lands and whose login cannot be proven; nor can its line be taken back. */
+async function leaveSupplied(publicKey: string): Promise<void> {
+  const { row } = await shop.instances.get(shop.actor, other);
+  await movePort(closed.from);
+  shop.faults.inject('removeKey', 2);
+  const adding = shop.keys.add(shop.actor, other, { publicKey, verify: true });
+  await assert.rejects(adding, /could not be proved/);
+  shop.faults.clear();
+  await movePort(row.port);
+  assert.equal(await pendingOf(other), 1);
+}
+
+const movePort = (port: number | null) =>
+  shop.store.db.updateTable('instances').set({ port }).where('id', '=', other).execute();
+
+test('of a supplied key that was refused the line is taken back later, and no other', async () => {
+  const publicKey = generateKeyPair('mine').publicKey.line;
+  // Too old to be what is asked for.
+  const { line } = await shop.engine.addKey(other, { publicKey, expiresAt: new Date(1e12) });
+  await leaveSupplied(publicKey);
+  assert.equal(await shop.engine.readKeys(other), `${before}${line}\n${publicKey}\n`);
+  await shop.newKeySweeper().look();
+  assert.equal(await pendingOf(other), 0);
+  assert.equal(await shop.engine.readKeys(other), `${before}${line}\n`);
+  await shop.engine.removeKey(other, { kind: 'line', line });
+});
+
+test('a supplied key that was refused and then added stays', async () => {
+  const publicKey = generateKeyPair('mine').publicKey.line;
+  await leaveSupplied(publicKey);
+  const { message } = await shop.keys.add(shop.actor, other, { publicKey, verify: false });
+  assert.match(message, /already/);
+  assert.equal(await pendingOf(other), 0);
+  await shop.newKeySweeper().look();
+  assert.equal(await shop.engine.readKeys(other), `${before}${publicKey}\n`);
+  await shop.engine.removeKey(other, { kind: 'line', line: publicKey });
 });

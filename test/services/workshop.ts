@@ -157,11 +157,12 @@ export async function openWorkshop(
     now,
     crashPoint: () => {},
   };
-  const keys = new InstanceKeyService(context, new KeyedLock(), (instance) =>
+  const locks = new KeyedLock();
+  const keys = new InstanceKeyService(context, locks, (instance) =>
     newKeySweeper().requireFewLeft(instance),
   );
   const newKeySweeper = (turnMs = 10_000) =>
-    new KeySweeper({ context, keysInFlight: keys.inFlight, turnMs });
+    new KeySweeper({ context, keysInFlight: keys.inFlight, locks, turnMs });
   const poke = () => {};
   const placing = new Placing(context, overcommit);
   const instances = new InstanceService({
@@ -222,7 +223,7 @@ export async function openWorkshop(
       throw new Error('operations never end');
     },
     close: async () => {
-      await real.close({ keepRunning: false });
+      await real.close({ stop: [...(await real.inventory()).instances.keys()] });
       await store.close();
       rmSync(folder, { recursive: true, force: true });
     },

@@ -7,8 +7,8 @@
  * - They run in the guest and with the rights of the login user, so a symbolic link leads nowhere that this user could
  *   not write to anyway. What a guest puts in the way is still refused, and the way is walked once more in the end:
  *   a success means that sshd reads the file that was written.
- * - All of ours hold `flock` on the folder. Whoever else edits the file does not, and loses or wins by a moment, as
- *   with any two editors.
+ * - All of ours hold `flock` on the folder. Whoever else edits the file does not. So it is looked at once more just before
+ *   the rename, and what came meanwhile is read and kept: what can be lost is what comes in that last moment.
  * - A started process costs a millisecond, so what the shell has built in is used where it is exact.
  * - `append` decides only what cannot be misread: this very line is there, or the key's base64 is nowhere (sshd has no
  *   other way to write it that authorizeKey() would count as present). All else, options, comments, other spellings,
@@ -46,6 +46,8 @@ export const status = {
   late: 31,
   noSpace: 32,
   notFlushed: 33,
+  /** In place, but perhaps not for good. */
+  landedUnflushed: 34,
   moved: 35,
   notRenamed: 36,
   inputLost: 37,

@@ -47,6 +47,8 @@ const retryPauseMs = 300;
 /** Incus may be away for long. */
 const doubtMs = 3_600_000;
 const longestAskPauseMs = 15_000;
+/** It is somebody else's line, or none. */
+const notThereNow: readonly number[] = [status.present, status.unsure, status.late];
 const empty = Buffer.alloc(0);
 
 interface Add {
@@ -101,7 +103,8 @@ export class GuestKeys {
       const code = await this.#running.append(call, line, base64);
       if (code === status.landed) return [{ outcome: 'added', line }];
       if (code === status.present) return [{ outcome: 'present', line }];
-      if (code === status.unsure) return this.#running.change(call, change);
+      if (code === status.unsure || code === status.changed)
+        return this.#running.change(call, change);
       throw statusError(code);
     };
     const attempts = {
@@ -198,11 +201,13 @@ export class GuestKeys {
       const call = newCall({ place, giveUpAt, startedAt, asksOnly: true });
       try {
         const code = await this.#running.append(call, line, base64);
-        return code === status.landed ? { outcome: 'added', line } : undefined;
+        if (code === status.landed) return { outcome: 'added', line };
+        if (notThereNow.includes(code)) return undefined;
       } catch (error) {
         const isAway = mayPass(error) || isIncusError(error, 'timeout');
-        if (!isAway || performance.now() > askUntil) return undefined;
+        if (!isAway) return undefined;
       }
+      if (performance.now() > askUntil) return undefined;
     }
   }
 

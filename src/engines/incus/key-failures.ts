@@ -39,6 +39,10 @@ const places: ReadonlyMap<number, string> = new Map([
 const ended = [124, 137, 143];
 const notFound = [status.toolMissing, 126, 127];
 
+/** Ends of a change after which it may be in the file all the same. */
+const landings: readonly number[] = [status.landedUnflushed, status.moved, ...ended];
+export const mayHaveLanded = (code: number): boolean => landings.includes(code);
+
 /** For a status that is no success. */
 export function statusError(code: number): EngineError {
   const detail = `The program in the guest ended with ${code}.`;

@@ -17,7 +17,7 @@ import {
   status,
 } from './guest-key-scripts.ts';
 import { IncusError } from './incus-error.ts';
-import { statusError } from './key-failures.ts';
+import { mayHaveLanded, statusError } from './key-failures.ts';
 import type { Place } from './names.ts';
 
 /** Between the last moment for the guest to put a file in place and our giving up: the way back, and the ending of what hangs. */
@@ -108,13 +108,16 @@ export class RunningKeys {
   async #onTime(call: Call, work: (limits: () => Limits) => Promise<number>): Promise<number> {
     const limits = () => this.#limits(call);
     const code = await work(limits);
+    if (mayHaveLanded(code)) call.isUnheard = true;
     if (code !== status.late || call.skewSeconds !== 0 || call.asksOnly) return code;
     const command = () => clockCommand(this.#seconds(call));
     const exchange = { limitBytes: 64 };
     const { output } = await this.#exec.exchange(call.place, call.giveUpAt, command, exchange);
     // The host's clock is read after the guest's: what was held up on the way makes the deadline earlier.
     call.skewSeconds = Number.parseInt(output.toString(), 10) - this.epoch() || 0;
-    return work(limits);
+    const again = await work(limits);
+    if (mayHaveLanded(again)) call.isUnheard = true;
+    return again;
   }
 
   #limits(call: Call): Limits {

@@ -34,6 +34,8 @@ sound() {
 }
 
 enter "$HOME" 6 "$HOME"
+# Where sshd looks, which asks for the user's home.
+[ ~ubuntu -ef . ] || exit 67
 made=
 if ! [ -h .ssh ] && ! [ -e .ssh ]; then
   [ "$make" ] || exit 24
