@@ -11,6 +11,8 @@
  *   guest's, of a sane size.
  * - It is replaced, not written: temporary file, fsync, rename, fsync of the folder. sshd sees the old file
  *   or the new one, and a loss of power leaves one of the two.
+ * - Whoever edits the file by hand takes no lock. So it is looked at once more between the flush, which is long, and the
+ *   rename; what came meanwhile is read and kept.
  * - In the end the way is walked once more. If it no longer leads to the file just written, the guest moved
  *   things meanwhile, and the caller hears of it instead of a success.
  *
@@ -18,7 +20,6 @@
  * two flushes, which take nearly all of the time, are not.
  */
 
-import { randomBytes } from 'node:crypto';
 import * as fs from 'node:fs';
 import { promisify } from 'node:util';
 import {
@@ -28,19 +29,29 @@ import {
   type KeyMatch,
   revokeKey,
 } from '../../domain/authorized-keys.ts';
+import { EngineError } from '../engine.ts';
 import { guestConflict, obstacleAt, wayChanged } from '../guest-conflicts.ts';
 import type { Identity } from './commands.ts';
 import { asEngineError, codeOf } from './failures.ts';
 import { describeProblem } from './guest-conflicts.ts';
-import { type Folder, requireOwner, Walk, WRITABLE_BY_OTHERS, within } from './guest-folders.ts';
+import {
+  type Folder,
+  inodeOf,
+  requireOwner,
+  stateOf,
+  Walk,
+  WRITABLE_BY_OTHERS,
+  within,
+} from './guest-folders.ts';
+import { createTemporary, removeQuietly } from './new-key-file.ts';
 
-const { O_CREAT, O_EXCL, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_WRONLY } = fs.constants;
+const { O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = fs.constants;
 const READ_FLAGS = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
-const NEW_FILE_FLAGS = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
 
 const FILE_NAME = 'authorized_keys';
-const TEMPORARY_NAME = '.authorized_keys.new';
 const SIZE_LIMIT_BYTES = 1024 * 1024;
+/** Of a change, while somebody else changes the file all the time. */
+const ATTEMPTS = 20;
 
 const flush = promisify(fs.fsync);
 
@@ -48,6 +59,12 @@ interface KeyFile {
   readonly descriptor: number;
   readonly text: Buffer;
   readonly mode: number;
+  readonly state: string;
+}
+
+/** What is to come, and where that is noted: from then on a failure does not mean that nothing was changed. */
+interface Landing {
+  hasBegun: boolean;
 }
 
 /** Returns the very same buffer when there is nothing to change. */
@@ -66,8 +83,17 @@ export async function addKeyTo(
     outcome = rest;
     return file;
   };
-  await changeKeyFile(disk, owner, change, { create: true });
-  return outcome;
+  const landing = { hasBegun: false };
+  try {
+    await changeKeyFile(disk, owner, change, { create: true, landing });
+    return outcome;
+  } catch (error) {
+    if (!landing.hasBegun || !(error instanceof EngineError)) throw error;
+    throw new EngineError(error.kind, error.message, {
+      cause: error,
+      outcome: Promise.resolve(outcome),
+    });
+  }
 }
 
 /** Takes lines out and returns how many; a missing file stays missing. */
@@ -82,7 +108,7 @@ export async function removeKeyFrom(
     removed = result.removed;
     return result.file;
   };
-  await changeKeyFile(disk, owner, change, { create: false });
+  await changeKeyFile(disk, owner, change, { create: false, landing: { hasBegun: false } });
   return removed;
 }
 
@@ -105,17 +131,20 @@ async function changeKeyFile(
   disk: string,
   owner: Identity,
   change: Change,
-  options: { create: boolean },
+  options: { create: boolean; landing: Landing },
 ): Promise<void> {
   const walk = new Walk(disk);
   try {
     const folder = walk.openSoundKeyFolder(owner, options);
     if (folder === undefined) return;
-    const file = openFile(walk, folder, owner);
-    const before = file?.text ?? Buffer.alloc(0);
-    const after = change(before);
-    if (after === before) await keep(folder, file);
-    else await replace(walk, folder, after, file?.mode ?? 0o600, owner);
+    for (let attempt = 1; attempt <= ATTEMPTS; attempt += 1) {
+      const file = openFile(walk, folder, owner);
+      const before = file?.text ?? Buffer.alloc(0);
+      const after = change(before);
+      if (after === before) return await keep(folder, file);
+      if (await replace({ walk, folder, file, owner, landing: options.landing }, after)) return;
+    }
+    throw guestConflict(`${folder.name}/${FILE_NAME}`, 'is changed all the time', 'Let it rest');
   } catch (error) {
     throw asEngineError(error, 'The authorized_keys file of the instance could not be changed.');
   } finally {
@@ -132,19 +161,33 @@ async function keep(folder: Folder, file: KeyFile | undefined): Promise<void> {
   await flush(folder.descriptor);
 }
 
+interface Replacing {
+  readonly walk: Walk;
+  readonly folder: Folder;
+  /** The one that was read. */
+  readonly file: KeyFile | undefined;
+  readonly owner: Identity;
+  readonly landing: Landing;
+}
+
+/** False when somebody else has changed the file meanwhile. */
 async function replace(
-  walk: Walk,
-  folder: Folder,
+  { walk, folder, file, owner, landing }: Replacing,
   text: Buffer,
-  mode: number,
-  owner: Identity,
-): Promise<void> {
+): Promise<boolean> {
   const temporary = createTemporary(folder);
   try {
-    const inode = await fill(temporary.descriptor, text, soundFileMode(mode), owner);
+    const mode = soundFileMode(file?.mode ?? 0o600);
+    const inode = await fill(temporary.descriptor, text, mode, owner);
+    if (stateNow(folder) !== file?.state) {
+      removeQuietly(folder, temporary.name);
+      return false;
+    }
+    landing.hasBegun = true;
     fs.renameSync(within(folder, temporary.name), within(folder, FILE_NAME));
     await flush(folder.descriptor);
     verify(walk, folder, inode);
+    return true;
   } catch (error) {
     removeQuietly(folder, temporary.name);
     throw describeProblem(folder, FILE_NAME, error, `${folder.name}/${FILE_NAME}`);
@@ -172,36 +215,6 @@ async function fill(
   }
 }
 
-/** The name is always the same, so that what a crash left is cleared away by the next change. */
-function createTemporary(folder: Folder): Folder {
-  const names = [TEMPORARY_NAME, `${TEMPORARY_NAME}.${randomBytes(9).toString('hex')}`];
-  for (const name of names) {
-    const descriptor = createExclusively(folder, name);
-    if (descriptor !== undefined) return { descriptor, name };
-    removeQuietly(folder, name);
-    const second = createExclusively(folder, name);
-    if (second !== undefined) return { descriptor: second, name };
-  }
-  throw guestConflict(`${folder.name}/${TEMPORARY_NAME}`, 'is in the way', 'Remove it');
-}
-
-function createExclusively(folder: Folder, name: string): number | undefined {
-  try {
-    return fs.openSync(within(folder, name), NEW_FILE_FLAGS, 0o600);
-  } catch (error) {
-    if (codeOf(error) === 'EEXIST') return undefined;
-    throw describeProblem(folder, name, error);
-  }
-}
-
-function removeQuietly(folder: Folder, name: string): void {
-  try {
-    fs.unlinkSync(within(folder, name));
-  } catch {
-    // Renamed already, or a folder that the guest put there.
-  }
-}
-
 /** sshd refuses a file that others can write to, and cannot read one that its owner cannot. */
 function soundFileMode(mode: number): number {
   return (mode & ~WRITABLE_BY_OTHERS) | 0o400;
@@ -223,17 +236,21 @@ function openFile(walk: Walk, folder: Folder, owner: Identity): KeyFile | undefi
   const name = `${folder.name}/${FILE_NAME}`;
   try {
     const descriptor = walk.keep(fs.openSync(within(folder, FILE_NAME), READ_FLAGS));
-    const stat = fs.fstatSync(descriptor);
+    const stat = fs.fstatSync(descriptor, { bigint: true });
     if (!stat.isFile()) throw describeProblem(folder, FILE_NAME, undefined, name);
-    requireOwner(stat.uid, owner, name);
-    if (stat.size > SIZE_LIMIT_BYTES) {
-      throw obstacleAt(name, 'large');
-    }
-    return { descriptor, text: readAtMost(descriptor, stat.size), mode: stat.mode & 0o777 };
+    requireOwner(Number(stat.uid), owner, name);
+    if (stat.size > SIZE_LIMIT_BYTES) throw obstacleAt(name, 'large');
+    const text = readAtMost(descriptor, Number(stat.size));
+    return { descriptor, text, mode: Number(stat.mode) & 0o777, state: stateOf(stat) };
   } catch (error) {
     if (codeOf(error) === 'ENOENT') return undefined;
     throw describeProblem(folder, FILE_NAME, error, name);
   }
+}
+
+function stateNow(folder: Folder): string | undefined {
+  const stat = fs.lstatSync(within(folder, FILE_NAME), { bigint: true, throwIfNoEntry: false });
+  return stat && stateOf(stat);
 }
 
 /** Throws unless the way from the disk still leads to this folder and this file. */
@@ -245,10 +262,6 @@ function verify(walk: Walk, folder: Folder, inode: bigint): void {
       inodeOf(fs.fstatSync(folder.descriptor, { bigint: true })) &&
     fs.lstatSync(within(again, FILE_NAME), { bigint: true, throwIfNoEntry: false })?.ino === inode;
   if (!same) throw wayChanged();
-}
-
-function inodeOf(stat: fs.BigIntStats): string {
-  return `${stat.dev}:${stat.ino}`;
 }
 
 /** Never past the size that was looked at, though the guest may make the file longer meanwhile. */

@@ -152,3 +152,9 @@ export function requireOwner(uid: number, owner: Identity, name: string): void {
   if (uid === owner.uid) return;
   throw obstacleAt(name, 'foreign');
 }
+
+export const inodeOf = ({ dev, ino }: fs.BigIntStats): string => `${dev}:${ino}`;
+
+/** Another one after every change of the file, by whoever it is. */
+export const stateOf = (stat: fs.BigIntStats): string =>
+  `${inodeOf(stat)}:${stat.size}:${stat.ctimeNs}`;
