@@ -15,6 +15,7 @@ import {
 import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { IncusClient } from '../src/engines/incus/client.ts';
+import { turnOnBridgeFilter } from './bridge-filter.ts';
 import { raiseKernelLimits } from './kernel-limits.ts';
 
 type Say = (line: string) => void;
@@ -63,6 +64,7 @@ export async function ensureIncusDaemon(options: DaemonOptions): Promise<Daemon>
   // Instances see their own limits only if this was there before the first of them was started.
   ensureLxcfs(say);
   raiseKernelLimits(say);
+  turnOnBridgeFilter(say);
   const pid = pidOf(options);
   const daemon = { incusDir, socketPath, pid, pidFile: pidFileOf(options) };
   if (await isReady(socketPath)) return { ...daemon, how: 'found' };
@@ -103,6 +105,9 @@ function startByHand(options: DaemonOptions): number {
   child.unref();
   if (child.pid === undefined) throw new Error(`${file} could not be started.`);
   writeFileSync(pidFileOf(options), `${child.pid}\n`);
+  // The npm scripts turn off what is in their own core dumps (run.sh); guests have theirs as the kernel makes them.
+  const filter = `/proc/${child.pid}/coredump_filter`;
+  if (existsSync(filter)) writeFileSync(filter, '0x33');
   return child.pid;
 }
 

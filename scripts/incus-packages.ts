@@ -34,7 +34,7 @@ const programs: readonly (readonly [program: string, packageName: string])[] = [
 const backportsFile = '/etc/apt/sources.list.d/berth-backports.sources';
 const policyFile = '/usr/sbin/policy-rc.d';
 /** Simple quotas: without both, disks have no limits. */
-const quotasNeed = { kernel: '6.7', tools: '6.7' };
+const quotasNeed = { kernel: '6.7', tools: '6.6' };
 
 /**
  * False when Incus is missing and cannot be installed here; then it has said what to do. Asks apt for nothing when
@@ -157,6 +157,8 @@ function explainOther(missing: readonly string[], say: Say): false {
 function explainFailure(system: System, say: Say): false {
   say(`The packages could not be installed on ${system.prettyName}; the reason stands above.`);
   if (system.id === 'ubuntu')
-    say('Incus is in "universe". Should that be off: add-apt-repository universe; apt-get update');
+    say(
+      'Incus is in "universe". Should that be off, add it to "Components:" in /etc/apt/sources.list.d/ubuntu.sources and run this again.',
+    );
   return false;
 }

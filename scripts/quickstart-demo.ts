@@ -140,7 +140,7 @@ async function logIn(demo: Demo, steps: Steps, instance: Instance, keyPath: stri
       'this host permits no isolation, so instances give no shell (see the note above)',
     );
   await steps.do(title, async () => {
-    const question = 'echo "This is $(id -un) on $(uname -n), with $(nproc) CPUs."';
+    const question = 'echo "This is $(id -un) on $(uname -n); processors: $(nproc)."';
     const { stdout } = await run('ssh', [...sshOptions(keyPath, instance), question], {
       timeout: 20_000,
     });

@@ -1,7 +1,8 @@
 /** `npm run quickstart -- --engine incus`: everything that the Incus engine needs, before the service starts. */
 import { dirname } from 'node:path';
-import { setUpIncus } from '../src/admin-engine.ts';
+import { describeLeftovers, setUpIncus } from '../src/admin-engine.ts';
 import type { Environment } from '../src/config.ts';
+import { keepBridgeFilter } from './bridge-filter.ts';
 import { ensureIncusDaemon, hasSystemd, socketOf, systemIncusDir } from './incus-daemon.ts';
 import { ensureIncusPackages } from './incus-packages.ts';
 import { keepKernelLimits } from './kernel-limits.ts';
@@ -13,6 +14,8 @@ const socketScheme = 'unix:';
 /** The settings that go with it; whatever is set already stays. */
 export const incusEnvironment = (env: Environment): Environment => ({
   BERTH_INCUS_ON_EXIT: 'stop',
+  // A trial on a modest machine: disks are copy-on-write and seldom full, and the pool is half of what is free.
+  BERTH_OVERCOMMIT: 'memory=2,disk=2',
   BERTH_INCUS_URL: `${socketScheme}${socketOf(env.INCUS_DIR ?? systemIncusDir)}`,
 });
 
@@ -33,8 +36,11 @@ export async function prepareIncus(env: Environment, say: Say): Promise<string[]
   const incusDir = dirname(url.slice(socketScheme.length));
   const daemon = await ensureIncusDaemon({ incusDir, say: timed });
   keepKernelLimits(timed);
+  keepBridgeFilter(timed);
   await setUpIncus(env, incusDir, timed);
   timed('Incus is ready.');
+  const leftovers = await describeLeftovers(env);
+  if (leftovers !== undefined) say(`Note: ${leftovers}`);
   return [`Incus goes on running (${incusDir}); ${stopLine(incusDir, daemon.pid)}`];
 }
 

@@ -5,6 +5,8 @@ import { join } from 'node:path';
 export interface SavedState {
   readonly url: string;
   readonly token: string;
+  /** Undefined: the one that there is without a setting. */
+  readonly engine?: string | undefined;
   /** File of the certificate, when it is one that nobody else vouches for. */
   readonly ca?: string | undefined;
   readonly instance?: string | undefined;
@@ -33,6 +35,7 @@ export function writeSavedState(dataDir: string, state: SavedState): void {
   const lines = [`BERTH_URL=${state.url}`, `BERTH_TOKEN=${state.token}`];
   // For `berth admin`, which works on the data itself.
   lines.push(`BERTH_DATA='${dataDir}'`);
+  if (state.engine !== undefined) lines.push(`BERTH_ENGINE=${state.engine}`);
   if (state.ca !== undefined) lines.push(`BERTH_CA='${state.ca}'`);
   if (state.instance !== undefined) lines.push(`BERTH_INSTANCE=${state.instance}`);
   if (state.login !== undefined) lines.push(`BERTH_LOGIN='${state.login}'`);

@@ -117,13 +117,14 @@ async function useService(
   service: RunningService,
   stopped: Promise<void>,
 ): Promise<number> {
-  const { dataDir } = loadConfig(env);
+  const { dataDir, ...config } = loadConfig(env);
   for (const notice of (await service.engine.health()).notices) say(`Note: ${notice}`);
   const ca = service.tls?.files.certFile;
   if (ca !== undefined) trust(ca);
   const saved = readSavedState(dataDir);
   const { instance, login } = saved ?? {};
-  const state = { ...(await account(env, service.url, saved)), ca, instance, login };
+  const engine = config.engine === 'incus' ? config.engine : undefined;
+  const state = { ...(await account(env, service.url, saved)), engine, ca, instance, login };
   writeSavedState(dataDir, state);
   const client = createClient({ baseUrl: state.url, token: state.token });
   let failed = 0;

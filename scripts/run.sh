@@ -64,4 +64,8 @@ if [ -O "${HOME:-}" ]; then
   export NODE_COMPILE_CACHE="${NODE_COMPILE_CACHE:-$HOME/.cache/berth/node}"
 fi
 
-exec "$node" --disable-warning=ExperimentalWarning "$script" "$@"
+# As in bin/berth: no tokens and private keys in core dumps or debuggers.
+ulimit -S -c 0
+{ echo 0 >/proc/self/coredump_filter; } 2>/dev/null || true
+
+exec "$node" --disable-sigusr1 --disable-warning=ExperimentalWarning "$script" "$@"

@@ -1,5 +1,6 @@
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { hasProgram, install, privileges, run } from './apt.ts';
+import { permitUserNamespaces } from './user-namespaces.ts';
 
 /** A Debian or Ubuntu package, and a program by which it is known to be there. */
 interface SystemPackage {
@@ -21,10 +22,16 @@ const isThere = (item: SystemPackage) => hasProgram(item.program);
 const namesOf = (items: readonly SystemPackage[]) => items.map((item) => item.name);
 
 /**
- * Installs the system packages that are missing, as root or through sudo. False when that is not possible here;
+ * Installs the system packages that are missing, as root or through sudo, and lets them do their work. False when that is not possible here;
  * then it has said exactly what to install.
  */
 export function ensureSystemPackages(say: (line: string) => void): boolean {
+  const isComplete = ensurePackages(say);
+  permitUserNamespaces(say);
+  return isComplete;
+}
+
+function ensurePackages(say: (line: string) => void): boolean {
   const missing = required.filter((item) => !isThere(item));
   const wished = optional.filter((item) => !isThere(item));
   if (missing.length === 0 && (wished.length === 0 || process.getuid?.() !== 0)) return true;

@@ -35,7 +35,8 @@ const MENDED: readonly (readonly [what: string, script: string])[] = [
   ['a link under the temporary name', 'ln -s ~/victim ~/.ssh/.authorized_keys.new'],
 ];
 
-const PREPARE = 'K=~/.ssh/authorized_keys; echo untouched > ~/victim; ';
+// Ubuntu's own umask lets the group write.
+const PREPARE = 'umask 022; K=~/.ssh/authorized_keys; echo untouched > ~/victim; ';
 
 export function describeHostileGuest(bench: Bench): void {
   describe('a hostile guest', () => {

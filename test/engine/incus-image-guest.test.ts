@@ -149,6 +149,7 @@ describe('the default image of the Incus engine', { skip: skipIncus }, () => {
       );
     const sudo = await ssh(guest.login, 'sudo -n id -u');
     assert.deepEqual([sudo.code, sudo.stdout, sudo.stderr], [0, '0\n', '']);
+    assert.equal((await ssh(guest.login, 'apt-get --version')).code, 0);
     const put = 'sudo install -m 0600 -D ~/.ssh/authorized_keys /root/.ssh/authorized_keys';
     await sshWell(guest.login, put);
     const asRoot = await run('ssh', [

@@ -16,6 +16,7 @@ import {
   guestNic,
 } from '../../src/engines/incus/guest-address.ts';
 import { accessListName, isolateGuests, readBridge } from '../../src/engines/incus/network.ts';
+import { applyGuard } from '../../src/engines/incus/setup.ts';
 import { formatAddress } from '../../src/engines/incus/subnets.ts';
 import { type IncusPlace, openIncusPlace, skipIncus } from '../support/incus.ts';
 import { eventually } from '../support/waiting.ts';
@@ -29,8 +30,8 @@ const LEASE_MS = 60_000;
 /** The place in the bridge's network of what its DHCP gives to strangers. */
 const FREE_ADDRESS = 210;
 
-const nft = (words: string[], input = '') => {
-  const { status, stderr } = spawnSync('nft', words, { input, encoding: 'utf8' });
+const listRules = () => {
+  const { status, stderr } = spawnSync('nft', ['list', 'ruleset'], { encoding: 'utf8' });
   assert.equal(status, 0, stderr);
 };
 
@@ -42,9 +43,9 @@ describe('guests on the bridge', { skip: skipIncus }, () => {
   const nicAt = (offset: number) =>
     guestNic(bridge, guestAddress(bridge, range.from + offset, range));
 
-  const applyGuard = () => {
-    for (let times = 0; times < 2; times += 1) nft(['-f', '-'], guardRules(bridge, range));
-    nft(['list', 'ruleset']);
+  const guardGuests = async () => {
+    for (let times = 0; times < 2; times += 1) await applyGuard(guardRules(bridge, range));
+    listRules();
   };
   const setNames = (mode: string) =>
     place.client.change('PATCH', `/1.0/networks/${place.network}`, {
@@ -134,7 +135,7 @@ describe('guests on the bridge', { skip: skipIncus }, () => {
     await renew(neighbour);
     await endLease();
     await renew(neighbour);
-    applyGuard();
+    await guardGuests();
     for (const mac of [theirs, own])
       for (const kind of ['RELEASE', 'DECLINE', 'late DECLINE'] as const)
         await sendDhcp(hostile, bridge.address, { mac, client: theirs, kind, address });
@@ -153,7 +154,7 @@ describe('guests on the bridge', { skip: skipIncus }, () => {
       return mac;
     };
     await eventually('a lease', LEASE_MS, async () => leases().has(await take(0)) || undefined);
-    applyGuard();
+    await guardGuests();
     const wanted = await take(1);
     await renew(hostile);
     assert.equal(leases().has(wanted), false);
@@ -181,7 +182,7 @@ describe('guests on the bridge', { skip: skipIncus }, () => {
     try {
       removeGuard();
       assert.equal(await canConnect(hostile, address, DNS), true, 'without rules');
-      applyGuard();
+      await guardGuests();
       assert.equal(await canConnect(hostile, address, DNS), false);
       assert.equal(await canConnect(hostile, bridge.address, DNS), true);
     } finally {
@@ -200,7 +201,7 @@ describe('guests on the bridge', { skip: skipIncus }, () => {
   });
 
   it('draw no traffic of a neighbour to themselves with its hardware address', async () => {
-    applyGuard();
+    await guardGuests();
     const { mac } = guestNames(neighbour.address);
     const { port } = guestNames(hostile.address);
     const link = ['ip', 'link', 'set', 'dev', 'eth0'];

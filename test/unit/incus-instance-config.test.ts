@@ -7,6 +7,7 @@ import {
   type CopySource,
   deviceChange,
   diskSizeOf,
+  fencesOf,
   gpuDevice,
   gpuDevices,
   holderBody,
@@ -96,6 +97,18 @@ test('a virtual machine gets none of the settings that only containers have', ()
     Object.keys(config).filter((key) => !key.startsWith('user.')),
     ['limits.cpu', 'limits.memory', 'boot.autostart'],
   );
+});
+
+test('the disk of a virtual machine has its size on any pool', () => {
+  const vm = { ...around, type: 'virtual-machine', limitsDisks: false } as const;
+  assert.equal(diskSizeOf(bodyFromTemplate(machine, 'base', vm, []).devices), 100);
+});
+
+test('an image that says it is not signed starts without secure boot, another one as it is set', () => {
+  const unsigned = { 'image.requirements.secureboot': 'false' };
+  assert.deepEqual(fencesOf('virtual-machine', unsigned), { 'security.secureboot': 'false' });
+  assert.deepEqual(fencesOf('virtual-machine', {}), {});
+  assert.equal('security.secureboot' in fencesOf('container', unsigned), false);
 });
 
 test('a pool that cannot limit disks is not asked to', () => {

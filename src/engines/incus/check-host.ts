@@ -5,6 +5,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { statfs } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { type Finding, good, missing, weak } from '../../domain/findings.ts';
+import { bridgeFilterModule, bridgeFilterState, bridgeFilterSwitch } from './bridge-filter.ts';
 import { guardChains } from './bridge-guard.ts';
 import type { IncusClient } from './client.ts';
 import { isLocal } from './endpoint.ts';
@@ -35,7 +36,23 @@ export async function checkGuard(client: IncusClient, options: IncusOptions): Pr
   }
 }
 
-export const checkHost = (): Finding[] => [checkLxcfs(), checkIds(), checkLimits()];
+export const checkHost = (): Finding[] => [
+  checkLxcfs(),
+  checkIds(),
+  checkLimits(),
+  checkBridgeFilter(bridgeFilterState()),
+];
+
+export function checkBridgeFilter(state: ReturnType<typeof bridgeFilterState>): Finding {
+  const topic = 'bridge filter';
+  if (state === 'on') return good(topic, 'the kernel lets Incus filter addresses');
+  const found = 'Incus starts no instance, because the kernel does not let it filter addresses';
+  const advice =
+    state === 'missing'
+      ? `As root, and in /etc/modules-load.d: modprobe ${bridgeFilterModule}`
+      : `As root, and in /etc/sysctl.d: ${bridgeFilterSwitch} has to be 1`;
+  return missing(topic, found, advice);
+}
 
 function checkLimits(): Finding {
   const low = lowLimits();

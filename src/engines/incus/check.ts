@@ -120,7 +120,7 @@ async function checkPool(client: IncusClient, options: IncusOptions): Promise<Fi
 function checkQuotas(pool: PoolFacts, options: IncusOptions): Finding {
   const topic = 'disk limits';
   if (limitingDrivers.includes(pool.driver)) return good(topic, `of ${pool.driver} itself`);
-  const renew = `Take a new pool, with Linux 6.7 and btrfs-progs 6.7 or later. ${setUp}`;
+  const renew = `Take a new pool, with Linux 6.7 and btrfs-progs 6.6.3 or later. ${setUp}`;
   switch (quotasIn(pool, options)) {
     case 'simple':
       return good(topic, 'simple quotas');

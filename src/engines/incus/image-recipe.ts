@@ -13,6 +13,8 @@ export const packages: readonly string[] = [
   ...['systemd-sysv', 'systemd-resolved', 'udev', 'dbus', 'libpam-systemd'],
   ...['openssh-server', 'openssh-sftp-server', 'openssh-client', 'sudo'],
   ...['iproute2', 'iputils-ping', 'netbase', 'ca-certificates', 'curl'],
+  // In the smallest tree of Debian anyway, but not in Ubuntu's.
+  'apt',
   ...['procps', 'less', 'nano', 'rsync'],
 ];
 

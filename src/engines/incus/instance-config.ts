@@ -74,8 +74,8 @@ function rightsOf({ type, isolated, nvidiaRuntime }: Surroundings, machine: Mach
 }
 
 /** What keeps a guest from Incus and its host; set anew at each start, so that older instances have it as well. */
-export function fencesOf(type: GuestType): Settings {
-  if (type === 'virtual-machine') return {};
+export function fencesOf(type: GuestType, config: Settings = {}): Settings {
+  if (type === 'virtual-machine') return bootOf(config);
   return {
     // Its connections to Incus would be as many as it likes, until Incus can open no file.
     'security.guestapi': 'false',
@@ -83,6 +83,10 @@ export function fencesOf(type: GuestType): Settings {
     'security.syscalls.deny': deniedSyscalls,
   };
 }
+
+/** Incus starts what is signed alone, and refuses an image that says it is not, unless it is told to. */
+const bootOf = (config: Settings): Settings =>
+  config['image.requirements.secureboot'] === 'false' ? { 'security.secureboot': 'false' } : {};
 
 /** Who it is: in the environment of its first process, /proc/1/environ (image-files/.../identity). */
 const identityOf = ({ ref, hostname }: MachineSpec): Settings => ({
@@ -133,7 +137,11 @@ function instanceConfig(
 }
 
 const instanceDevices = (machine: MachineSpec, around: Surroundings): Devices => ({
-  root: rootDisk(around.pool, around.limitsDisks ? machine.diskSizeGb : undefined),
+  // A virtual machine's disk is a file of that size, and holds the limit by itself.
+  root: rootDisk(
+    around.pool,
+    around.limitsDisks || around.type === 'virtual-machine' ? machine.diskSizeGb : undefined,
+  ),
   eth0: around.nic,
   ...gpuDevices(machine.gpus),
 });

@@ -2,7 +2,7 @@
  * Disk limits of a btrfs pool, on the host that Incus runs on.
  *
  * As soon as one disk has a size, Incus turns on the quotas that btrfs had first, and with them a snapshot takes 50
- * times as long. Simple quotas (Linux and btrfs-progs 6.7) do not have that cost, and Incus uses them as they are; but
+ * times as long. Simple quotas (Linux 6.7, btrfs-progs 6.6.3) do not have that cost, and Incus uses them as they are; but
  * somebody has to turn them on before the first disk is made.
  *
  * REST says nothing about it, so what was found stands in the pool's own configuration.

@@ -102,7 +102,7 @@ async function turnOnQuotas(options: SetupOptions): Promise<Quotas> {
   const refusal = await enableSimpleQuotas(mountPoint(options));
   if (refusal !== undefined)
     options.say(
-      `Note: no limits for disks here: simple quotas need Linux 6.7 and btrfs-progs 6.7 (${refusal}).`,
+      `Note: no limits for disks here: simple quotas need Linux 6.7 and btrfs-progs 6.6.3 (${refusal}).`,
     );
   const quotas = quotasOf(mountPoint(options));
   await note(options, quotas);

@@ -18,6 +18,7 @@ import {
   deviceChange,
   fencesOf,
   firstStartDone,
+  type GuestType,
   gpuDevices,
   isReady,
   readKeys,
@@ -32,8 +33,14 @@ import { addressIn, publishFree } from './publishing.ts';
 import { removeLeftPort, withRoom } from './rescue.ts';
 
 const bootMs = { container: 60_000, 'virtual-machine': 180_000 };
-const keyPauseMs = 25;
+/** A virtual machine is long in starting, and every question to its agent is work for the host. */
+const keyPauseMs = { container: 25, 'virtual-machine': 500 };
 const checkEveryMs = 1_000;
+/**
+ * The firmware of a virtual machine may reset it when it starts for the first time, as a reboot does: Incus then ends
+ * it and starts it again.
+ */
+const resetMs = { container: 0, 'virtual-machine': 15_000 };
 
 export async function startInstance(parts: Parts, machine: MachineSpec): Promise<Endpoint> {
   const place = await parts.places.instance(machine.ref);
@@ -121,7 +128,7 @@ async function makeAsWanted(
 ): Promise<void> {
   const { root: _root, ...current } = object.devices;
   const devices = deviceChange(current, { eth0: nic, ...gpuDevices(machine.gpus) });
-  const wanted = { ...sizesOf(machine), ...fencesOf(object.type) };
+  const wanted = { ...sizesOf(machine), ...fencesOf(object.type, object.config) };
   const config = settingsChange(object.config, wanted);
   if (Object.keys({ ...devices, ...config }).length === 0) return;
   const place = placeOf(object);
@@ -132,14 +139,14 @@ async function finishFirstStart({ client, keys }: Parts, object: InstanceObject)
   if (isReady(object.config)) return;
   const place = placeOf(object);
   for (const key of readKeys(object.config[berthKeys.firstKeys])) {
-    await addWhenUp(() => keys.add(place, key), bootMs[object.type]);
+    await addWhenUp(() => keys.add(place, key), object.type);
   }
   await client.change('PATCH', instancePath(place), firstStartDone, at(place));
 }
 
 /** The guest's first process is there before commands can be run beside it. */
-async function addWhenUp(add: () => Promise<unknown>, patienceMs: number): Promise<void> {
-  const giveUpAt = performance.now() + patienceMs;
+async function addWhenUp(add: () => Promise<unknown>, type: GuestType): Promise<void> {
+  const giveUpAt = performance.now() + bootMs[type];
   for (;;) {
     try {
       await add();
@@ -147,7 +154,7 @@ async function addWhenUp(add: () => Promise<unknown>, patienceMs: number): Promi
     } catch (error) {
       if (!mayPass(error) || performance.now() > giveUpAt) throw asSnapshotProblem(error);
     }
-    await sleep(keyPauseMs);
+    await sleep(keyPauseMs[type]);
   }
 }
 
@@ -176,9 +183,12 @@ async function untilItAnswers(
   endpoint: Endpoint,
 ): Promise<void> {
   const place = placeOf(object);
+  let seenAt = performance.now();
   const check = async () => {
     const now = await find(client, place);
-    if (now && isRunning(now)) return;
+    const isUp = now !== undefined && isRunning(now);
+    if (isUp) seenAt = performance.now();
+    if (isUp || (now && performance.now() - seenAt < resetMs[object.type])) return;
     throw new EngineError('failed', 'The instance ended while it was started.');
   };
   const timeoutMs = bootMs[object.type];

@@ -266,7 +266,7 @@ function permitHint(): string {
     return 'To permit them: sysctl -w user.max_user_namespaces=15000';
   }
   if (forbidden('/proc/sys/kernel/apparmor_restrict_unprivileged_userns', '1')) {
-    return 'To permit them: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or load an AppArmor profile for bwrap that allows userns.';
+    return 'To permit them: npm run quickstart as root, which writes AppArmor profiles for bwrap and pasta; or for all programs: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0';
   }
   if (existsSync('/.dockerenv') || existsSync('/run/.containerenv')) {
     return 'In a container, permit them with: docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined --cap-add SYS_ADMIN (or --privileged).';
