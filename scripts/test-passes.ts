@@ -19,8 +19,8 @@ export interface Wishes {
 
 /** Run on Incus alone. */
 const onIncus = /^test\/(?:engine\/incus|cluster\/|crash\/incus)[^/]*\.test\.ts$/;
-/** Run on both: what they are about is the same on each engine. */
-const onBoth = /^test\/(?:e2e|crash)\/[^/]*\.test\.ts$/;
+/** Run on both: what they are about is the same on each engine, or they ask for an Incus where there is one. */
+const onBoth = /^test\/(?:(?:e2e|crash)\/[^/]*|cli\/admin-image)\.test\.ts$/;
 
 /** What `--quick` leaves out: what takes long, or waits for long, and seldom tells more than the rest. */
 const slow: readonly (readonly [files: RegExp, what: string])[] = [

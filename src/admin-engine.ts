@@ -2,6 +2,14 @@
 
 import { type Logger, pino } from 'pino';
 import { openImages } from './admin-images.ts';
+import {
+  findUnknown,
+  hasDatabase,
+  hasDataOfEngine,
+  leftoverAdvice,
+  leftoverFindings,
+  listNames,
+} from './admin-leftovers.ts';
 import { type Config, type Environment, loadConfig } from './config.ts';
 import type { Finding } from './domain/findings.ts';
 import { incusOptions, sandboxOptions } from './engine-options.ts';
@@ -10,6 +18,7 @@ import { checkIncus } from './engines/incus/check.ts';
 import { checkGuard } from './engines/incus/check-host.ts';
 import { IncusClient } from './engines/incus/client.ts';
 import { IncusError } from './engines/incus/incus-error.ts';
+import { listHeld } from './engines/incus/leftovers.ts';
 import { isolateGuests, readBridge } from './engines/incus/network.ts';
 import { applyGuard, ensureNetwork, ensurePool } from './engines/incus/setup.ts';
 import { checkSandbox } from './engines/sandbox/check.ts';
@@ -33,8 +42,30 @@ export async function checkEngine(env: Environment): Promise<EngineReport> {
     return { name, findings: await checkSandbox(sandboxOptions(config, silent())) };
   return withIncus(config, async (client, options) => {
     const findings = await checkIncus(client, options);
-    return { name, findings: [...findings, ...(await checkGuard(client, options))] };
+    findings.push(...(await checkGuard(client, options)));
+    return { name, findings: [...findings, ...(await checkLeftovers(config, client))] };
   });
+}
+
+async function checkLeftovers(config: Config, client: IncusClient): Promise<Finding[]> {
+  if (!hasDataOfEngine(config)) return [];
+  try {
+    const held = await listHeld(client, incusOptions(config, silent()));
+    return leftoverFindings(await findUnknown(config, held), config.dataDir);
+  } catch (error) {
+    // An Incus that does not answer is a finding already.
+    if (error instanceof IncusError) return [];
+    throw error;
+  }
+}
+
+/** Where Berth has no data yet: what an earlier one left in Incus, in a sentence; undefined when there is nothing. */
+export async function describeLeftovers(env: Environment): Promise<string | undefined> {
+  const config = loadConfig(env);
+  if (hasDatabase(config)) return undefined;
+  const held = await withIncus(config, listHeld);
+  if (held.length === 0) return undefined;
+  return `Incus holds what another Berth made, or one whose data are gone: ${listNames(held)}. New instances may want the same addresses. ${leftoverAdvice(held)}`;
 }
 
 /** Rules for `nft -f -` on every host of the Incus engine (bridge-guard.ts). */

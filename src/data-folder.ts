@@ -1,4 +1,12 @@
-import { accessSync, constants, existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  accessSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { dirname, join } from 'node:path';
 import { AppError } from './domain/errors.ts';
 
@@ -38,4 +46,32 @@ export function takePlannedStop(path: string): boolean {
   const found = existsSync(note);
   rmSync(note, { force: true });
   return found;
+}
+
+const engineName = 'engine';
+
+/** Of which engine the instances are that its database knows; undefined where nobody has noted it. */
+export function engineOfData(path: string): string | undefined {
+  const note = join(path, engineName);
+  return (existsSync(note) && readFileSync(note, 'utf8').trim()) || undefined;
+}
+
+/** @throws AppError `conflict` when the folder is another engine's: this one would find none of its instances. */
+export function requireEngine(path: string, engine: string): void {
+  const noted = engineOfData(path) ?? engine;
+  if (noted === engine) return;
+  throw new AppError(
+    'conflict',
+    `The data folder ${path} is of the engine ${noted}, not ${engine}. Start it with --engine ${noted} (or BERTH_ENGINE=${noted}), or choose another folder with --data.`,
+  );
+}
+
+/** A full disk is no reason not to start: then the next start notes it. */
+export function noteEngine(path: string, engine: string): void {
+  if (engineOfData(path) === engine) return;
+  try {
+    writeFileSync(join(path, engineName), `${engine}\n`, { mode: 0o600 });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
+  }
 }

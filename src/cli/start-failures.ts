@@ -13,7 +13,9 @@ export function explainStart(error: unknown, env: Terminal['env']): unknown {
   if (error.name === 'EngineError') return new CliError(error.message);
   if (isSystemError(error)) return new CliError(systemProblem(error, dataFolder(env)));
   if ('code' in error && error.code === 'ERR_SQLITE_ERROR') {
-    const advice = 'Choose another data folder with --data, or mend this one.';
+    const advice = isFull(error)
+      ? 'Make room on its disk and start again.'
+      : 'Choose another data folder with --data, or mend this one.';
     return new CliError(
       `The database in ${dataFolder(env)} cannot be used: ${error.message}. ${advice}`,
     );
@@ -21,6 +23,10 @@ export function explainStart(error: unknown, env: Terminal['env']): unknown {
   // A plain `Error` is thrown on purpose; defects have classes of their own, such as `TypeError`.
   return error.constructor === Error ? new CliError(error.message) : error;
 }
+
+/** SQLite's word for a full disk, and the one for its index of the write-ahead log. */
+const isFull = (error: Error): boolean =>
+  'errcode' in error && (error.errcode === 13 || error.errcode === 4874);
 
 interface SystemError extends Error {
   readonly errno: number;

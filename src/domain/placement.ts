@@ -85,6 +85,12 @@ interface Judged {
 }
 
 const advice = 'Ask for less, delete instances that you no longer need, or tell the operator.';
+const memoryUnit = 'GB of memory';
+
+const adviceFor = (lacks: readonly Lack[]): string =>
+  lacks.some(({ what }) => what === memoryUnit)
+    ? `${advice} Memory comes with vCPUs: fewer of them need less.`
+    : advice;
 
 /**
  * Of the hosts that can be reached and have room the one with the fewest instances, then the first by name.
@@ -102,9 +108,10 @@ export function choosePlace(rooms: readonly Room[], overcommit: Overcommit, wish
   const [nearest] = judged.toSorted(
     (one, other) => one.lacks.length - other.lacks.length || missing(one) - missing(other),
   );
+  const lacks = nearest?.lacks ?? [];
   const where = open.length > 1 ? ' on the host with the most room' : '';
   throw noCapacity(
-    `There is no room for this now: ${sayLacks(nearest?.lacks ?? [], '')}${where}. ${advice}`,
+    `There is no room for this now: ${sayLacks(lacks, '')}${where}. ${adviceFor(lacks)}`,
   );
 }
 
@@ -120,7 +127,7 @@ export function requireRoom(room: Room, overcommit: Overcommit, added: Amounts):
   const lacks = lacksOf(room, overcommit, added);
   if (lacks.length === 0) return;
   throw noCapacity(
-    `There is no room for this on the host of the instance: ${sayLacks(lacks, 'more ')}. ${advice}`,
+    `There is no room for this on the host of the instance: ${sayLacks(lacks, 'more ')}. ${adviceFor(lacks)}`,
   );
 }
 
@@ -180,7 +187,7 @@ function lacksOf({ host, used }: Room, overcommit: Overcommit, asked: Amounts): 
   };
   const all = [
     judge('cpuCores', overcommit.cpu, 'vCPUs'),
-    judge('memoryGb', overcommit.memory, 'GB of memory'),
+    judge('memoryGb', overcommit.memory, memoryUnit),
     judge('diskGb', overcommit.disk, 'GB of disk'),
   ];
   return all.filter((one) => one.asked > one.free);

@@ -195,6 +195,6 @@ export interface Engine {
   /** Copies a running instance's disk, as of one moment; the copy outlives the instance. */
   createSnapshot(ref: EngineRef, snapshotRef: EngineRef): Promise<void>;
   deleteSnapshot(snapshotRef: EngineRef): Promise<void>;
-  /** Lets go of timers and handles. `keepRunning: false` stops every instance first; their disks stay. */
-  close(options: { keepRunning: boolean }): Promise<void>;
+  /** Stops these instances, whose disks stay, then lets go of timers and handles. What else runs goes on running. */
+  close(options: { stop: readonly EngineRef[] }): Promise<void>;
 }

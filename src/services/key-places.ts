@@ -14,6 +14,7 @@ import { listInstances } from '../store/instances.ts';
 import { findBookKey } from '../store/keys.ts';
 import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
 import { type Actor, type ServiceContext, shorten } from './context.ts';
+import { askEngine } from './engine-errors.ts';
 import type { KeyReader } from './key-reader.ts';
 
 /** An answer comes within 25 s, however many instances there are and however slow they are. */
@@ -22,8 +23,8 @@ const reading = { patienceMs: 3_000, deadlineMs: 5_000 };
 /** As many as the reader takes from one organization: more would only wait. */
 const filesAtOnce = 4;
 
-/** While its disk is being made an empty file says nothing, and behind UNKNOWN there may be no disk. */
-const withoutDisk: readonly InstanceStatus[] = ['PROVISIONING', 'RESTORING', 'UNKNOWN'];
+/** While its disk is being made an empty file says nothing. */
+const withoutDisk: readonly InstanceStatus[] = ['PROVISIONING', 'RESTORING'];
 
 export interface KeyPlace {
   readonly instance: Pick<InstanceRow, 'id' | 'identifier' | 'name' | 'status'>;
@@ -95,15 +96,22 @@ export class KeyPlaceService {
   }
 
   async #look(instance: InstanceRow, fingerprint: string): Promise<Look> {
-    if (withoutDisk.includes(instance.status))
-      return { reason: `The instance is ${instance.status}.` };
+    const isIn = { reason: `The instance is ${instance.status}.` };
+    if (withoutDisk.includes(instance.status)) return isIn;
     try {
+      if (instance.status === 'UNKNOWN') return (await this.#isHeld(instance)) ? isIn : noLines;
       const isWanted = (line: AuthorizedLine) => line.fingerprint === fingerprint;
       return { lines: await this.#reader.read(instance, reading, isWanted) };
     } catch (error) {
       if (error instanceof AppError) return { reason: error.message };
       throw error;
     }
+  }
+
+  /** One that could never be made has no disk, and nobody logs in to it. */
+  async #isHeld({ engine_ref }: InstanceRow): Promise<boolean> {
+    const { engine } = this.#context;
+    return (await askEngine(engine.inspect(engine_ref), reading.deadlineMs)) !== undefined;
   }
 
   /** Undefined when the key has nothing to do with the instance. */
@@ -124,4 +132,5 @@ export class KeyPlaceService {
   }
 }
 
+const noLines: Look = { lines: [] };
 const notInTime = 'Reading all files took too long, and this one was not reached. Try again.';

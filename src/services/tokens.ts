@@ -64,14 +64,14 @@ export class TokenService {
     if (!isTokenShaped(token)) throw unauthorized();
     const hash = hashToken(token);
     const cached = this.#cache.get(hash);
-    if (cached && cached.until > this.#context.now()) return { ...cached.actor, requestId };
+    if (isFresh(cached, this.#context.now())) return { ...cached.actor, requestId };
     return { ...(await this.#lookUp(hash)), requestId };
   }
 
   /** The caller, if the token was authenticated within the last second; undefined means: ask properly. */
   recognize(token: string): Caller | undefined {
     const cached = this.#cache.get(hashToken(token));
-    return cached && cached.until > this.#context.now() ? cached.actor : undefined;
+    return isFresh(cached, this.#context.now()) ? cached.actor : undefined;
   }
 
   /** True for a token that was valid when it was last used here; it may have ended meanwhile. */
@@ -171,6 +171,10 @@ export async function storeToken(
   }
   return token;
 }
+
+/** Not for as long as the clock was put back: a token that was revoked beside the service has to end. */
+const isFresh = (cached: CachedActor | undefined, now: number): cached is CachedActor =>
+  cached !== undefined && cached.until > now && cached.until <= now + cacheMs;
 
 /** Field by field, so that a new column never shows. */
 export const viewOfToken = (row: MemberTokenRow): TokenView => ({

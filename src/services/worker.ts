@@ -12,20 +12,25 @@
  */
 import { AppError } from '../domain/errors.ts';
 import type { Store } from '../store/database.ts';
-import { claimOperation, listDueOperations, nextDueAt, updateLeased } from '../store/operations.ts';
+import {
+  claimOperation,
+  leaseMs,
+  listDueOperations,
+  longestPauseMs,
+  nextDueAt,
+  updateLeased,
+} from '../store/operations.ts';
 import type { OperationRow, OperationTable } from '../store/schema.ts';
 import { auditOperation } from './audit.ts';
 import type { Log } from './context.ts';
 import { failureReason } from './engine-errors.ts';
 import type { OperationKind, Step } from './operations.ts';
 
-const leaseMs = 30_000;
 const renewEveryMs = 10_000;
 const parallelOperations = 16;
 /** No organization holds more than this, so that slow work of one never holds up the others. */
 const parallelPerOrganization = 4;
 const lookAhead = 500;
-const longestPauseMs = 30_000;
 const attemptsAtUndo = 5;
 const patienceAtStopMs = 10_000;
 

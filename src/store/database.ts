@@ -6,7 +6,7 @@ import { explainStoreError, isStorageFull } from './errors.ts';
 import { createTables } from './migrations/0001-create-tables.ts';
 import { wholeContract } from './migrations/0002-whole-contract.ts';
 import { placing } from './migrations/0003-placing.ts';
-import { openReserve } from './reserve.ts';
+import { openReserve, type Reserve } from './reserve.ts';
 import type { Schema } from './schema.ts';
 import { openSqliteDialect, takeFileLock } from './sqlite.ts';
 
@@ -35,19 +35,16 @@ const migrationWaitMs = 15_000;
 
 /**
  * Opens the database that `url` names (`sqlite:/path/to/file`), makes or updates its tables, and refuses one
- * that a newer program has updated.
+ * that a newer program has updated. `warn` hears of a disk so full that the reserve was needed for that.
  */
-export async function openStore(url: string): Promise<Store> {
+export async function openStore(
+  url: string,
+  warn: (message: string) => void = () => {},
+): Promise<Store> {
   const path = sqlitePath(url);
   mkdirSync(dirname(path), { recursive: true, mode: 0o711 });
-  const db = new Kysely<Schema>({ dialect: openSqliteDialect(path) });
-  try {
-    await migrate(db, path);
-  } catch (error) {
-    await db.destroy();
-    throw error;
-  }
   const reserve = openReserve(`${path}.reserve`);
+  const db = await openWithReserve(path, reserve, warn);
   const transaction: Store['transaction'] = async (work) => {
     try {
       return await db.transaction().execute(work);
@@ -69,6 +66,35 @@ export async function openStore(url: string): Promise<Store> {
     ping: async () => void (await sql`select 1`.execute(db)),
     close: () => db.destroy(),
   };
+}
+
+async function openWithReserve(
+  path: string,
+  reserve: Reserve,
+  warn: (message: string) => void,
+): Promise<Db> {
+  try {
+    const db = await openMigrated(path);
+    reserve.keep();
+    return db;
+  } catch (error) {
+    if (!isStorageFull(error) || !reserve.release()) throw error;
+    warn(
+      'the disk is full: the space kept for the database is in use; delete instances or snapshots',
+    );
+    return openMigrated(path);
+  }
+}
+
+async function openMigrated(path: string): Promise<Db> {
+  const db = new Kysely<Schema>({ dialect: openSqliteDialect(path) });
+  try {
+    await migrate(db, path);
+    return db;
+  } catch (error) {
+    await db.destroy();
+    throw error;
+  }
 }
 
 function sqlitePath(url: string): string {

@@ -3,6 +3,8 @@ import { AppError } from '../domain/errors.ts';
 /** Extended result codes of https://www.sqlite.org/rescode.html; the low byte is the primary code. */
 const constraintUnique = 2067;
 const constraintPrimaryKey = 1555;
+/** What a full disk is called for the index of the write-ahead log, which is made when a database is opened. */
+const indexTooSmall = 4874;
 const primary = { busy: 5, readOnly: 8, io: 10, full: 13, cantOpen: 14 } as const;
 
 /** Did a write meet a row that is there already? */
@@ -13,7 +15,7 @@ export function isUniqueViolation(error: unknown): boolean {
 
 /** Did a write meet a full disk? */
 export const isStorageFull = (error: unknown): boolean =>
-  (resultCode(error) & 0xff) === primary.full;
+  (resultCode(error) & 0xff) === primary.full || resultCode(error) === indexTooSmall;
 
 /** A database that cannot write now is a 503 with a hint, never a defect; any other error stays as it is. */
 export function explainStoreError(error: unknown): unknown {

@@ -64,6 +64,12 @@ export async function filterInstanceRefs(db: Db, refs: readonly string[]): Promi
   return rows.map((row) => row.engine_ref);
 }
 
+/** The engine's names of all that are ours; deleted instances that are not gone yet included. */
+export async function listInstanceRefs(db: Db): Promise<string[]> {
+  const rows = await db.selectFrom('instances').select('engine_ref').execute();
+  return rows.map((row) => row.engine_ref);
+}
+
 export async function listPortsInUse(db: Db): Promise<Set<number>> {
   const rows = await db.selectFrom('instances').select('ssh_port').execute();
   return new Set(rows.map((row) => row.ssh_port));

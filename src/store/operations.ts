@@ -1,6 +1,12 @@
-import type { Insertable, Updateable } from 'kysely';
+import type { ExpressionBuilder, Insertable, Updateable } from 'kysely';
 import type { Db } from './database.ts';
-import type { OperationRow, OperationTable } from './schema.ts';
+import type { OperationRow, OperationTable, Schema } from './schema.ts';
+
+export const leaseMs = 30_000;
+/** Between two tries. */
+export const longestPauseMs = 30_000;
+/** What claims to be further ahead than this was written before the clock was put back, and holds nobody up. */
+const furthestAheadMs = 2 * Math.max(leaseMs, longestPauseMs);
 
 export async function insertOperation(db: Db, row: Insertable<OperationTable>): Promise<void> {
   await db.insertInto('operations').values(row).execute();
@@ -23,12 +29,19 @@ export function listDueOperations(db: Db, now: number, limit: number): Promise<O
     .selectFrom('operations')
     .selectAll()
     .where('finished_at', 'is', null)
-    .where('run_at', '<=', now)
-    .where((eb) => eb.or([eb('lease_owner', 'is', null), eb('lease_expires_at', '<', now)]))
+    .where((eb) => eb.or([eb('run_at', '<=', now), eb('run_at', '>', now + furthestAheadMs)]))
+    .where((eb) => isFree(eb, now))
     .orderBy('run_at')
     .limit(limit)
     .execute();
 }
+
+const isFree = (eb: ExpressionBuilder<Schema, 'operations'>, now: number) =>
+  eb.or([
+    eb('lease_owner', 'is', null),
+    eb('lease_expires_at', '<', now),
+    eb('lease_expires_at', '>', now + furthestAheadMs),
+  ]);
 
 /** When the next unfinished operation is due, in ms since the epoch. */
 export async function nextDueAt(db: Db): Promise<number | undefined> {
@@ -52,7 +65,7 @@ export async function claimOperation(
     .set({ lease_owner: lease.owner, lease_expires_at: lease.expiresAt })
     .where('id', '=', id)
     .where('finished_at', 'is', null)
-    .where((eb) => eb.or([eb('lease_owner', 'is', null), eb('lease_expires_at', '<', lease.now)]))
+    .where((eb) => isFree(eb, lease.now))
     .executeTakeFirst();
   return result.numUpdatedRows === 1n;
 }
@@ -74,12 +87,19 @@ export async function updateLeased(
   return result.numUpdatedRows === 1n;
 }
 
-/** After a restart: what this node held when it died is free again at once. */
-export async function releaseLeases(db: Db, owner: string): Promise<void> {
+/** After a restart: what this node held when it died is free again at once, and nothing waits out a pause. */
+export async function releaseLeases(db: Db, owner: string, now: number): Promise<void> {
   await db
     .updateTable('operations')
     .set({ lease_owner: null, lease_expires_at: null })
     .where('lease_owner', '=', owner)
     .where('finished_at', 'is', null)
+    .execute();
+  await db
+    .updateTable('operations')
+    .set({ run_at: now })
+    .where('lease_owner', 'is', null)
+    .where('finished_at', 'is', null)
+    .where('run_at', '>', now)
     .execute();
 }

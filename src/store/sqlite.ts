@@ -15,8 +15,13 @@ export function openSqliteDialect(path: string): SqliteDialect {
     enableForeignKeyConstraints: true,
     timeout: busyTimeoutMs,
   });
-  database.exec('PRAGMA journal_mode = WAL');
-  database.exec('PRAGMA synchronous = FULL');
+  try {
+    database.exec('PRAGMA journal_mode = WAL');
+    database.exec('PRAGMA synchronous = FULL');
+  } catch (error) {
+    database.close();
+    throw error;
+  }
   return new SqliteDialect({ database: adapt(database) });
 }
 
@@ -66,6 +71,8 @@ export function takeFileLock(path: string, waitMs: number): { release: () => voi
   makePrivateFile(path);
   const database = new DatabaseSync(path, { timeout: waitMs });
   try {
+    // A journal in a file would take room, which a full disk does not have.
+    database.exec('PRAGMA journal_mode = MEMORY');
     database.exec('BEGIN EXCLUSIVE');
     return { release: () => database.close() };
   } catch (error) {

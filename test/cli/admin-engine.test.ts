@@ -1,8 +1,10 @@
 /** `berth admin engine`: what an operator is told about the engine, and what a script can go by. */
 
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, beforeEach, test } from 'node:test';
+import { describeLeftovers } from '../../src/admin-engine.ts';
 import type { Finding } from '../../src/domain/findings.ts';
 import { serveAnswers } from '../support/incus-answers.ts';
 import { type Environment, fail, makeHome, succeed } from './berth.ts';
@@ -68,6 +70,30 @@ test('the same as JSON', async () => {
     found: 'there are none',
     advice: 'Make the default: berth admin image build',
   });
+});
+
+test('what the data do not know is named with the command to remove it, and is no failure', async () => {
+  const left = ['berth-i-left', 'berth-s-left', 'somebody-else'];
+  answers['/1.0/instances'] = left.map((name) => ({ name, project: 'default' }));
+  const data = join(home.home, 'data');
+  const own = { ...env, BERTH_DATA: data };
+  await succeed(own, ['admin', 'org', 'create', 'acme', '--email', 'ops@acme.example']);
+  assert.doesNotMatch((await fail(own, check, 1, /./)).stdout, /leftovers/, 'data of no engine');
+  writeFileSync(join(data, 'engine'), 'incus\n');
+  const { stdout } = await fail(own, check, 1, /One thing is missing/);
+  assert.match(stdout, /^weak +leftovers +.*incus delete --force berth-i-left berth-s-left$/m);
+});
+
+test('where there are no data yet, what an earlier Berth left is told with its project', async () => {
+  const left = [{ name: 'berth-i-left', project: 'lab' }];
+  answers['/1.0/instances'] = left;
+  const fresh = { ...env, BERTH_DATA: join(home.home, 'none') };
+  assert.match(
+    (await describeLeftovers(fresh)) ?? '',
+    /incus --project lab delete --force \S+left$/,
+  );
+  answers['/1.0/instances'] = [{ name: 'somebody-else', project: 'default' }];
+  assert.equal(await describeLeftovers(fresh), undefined);
 });
 
 test('an Incus that does not answer is the only finding, and exit code 1', async () => {

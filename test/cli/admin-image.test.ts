@@ -1,9 +1,12 @@
 /** `berth admin image` as an operator types it. What images are is tested in test/engine/incus-images.test.ts. */
 
 import assert from 'node:assert/strict';
+import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { ownArchitecture } from '../../src/engines/incus/image-recipe.ts';
 import { skipIncus } from '../support/incus.ts';
+import { runWell } from '../support/run.ts';
 import { berth, type Environment, makeHome, succeed } from './berth.ts';
 
 let home: Awaited<ReturnType<typeof makeHome>>;
@@ -44,12 +47,29 @@ test('an import of nothing, of too much and of what is not there', async () => {
   }
 });
 
+const onIncus = (): Environment => ({
+  ...home.env,
+  BERTH_INCUS_URL: process.env.BERTH_TEST_INCUS_URL ?? '',
+  BERTH_INCUS_POOL: process.env.BERTH_TEST_INCUS_POOL ?? '',
+});
+
+test('an import ends with how to use the template', { skip: skipIncus }, async () => {
+  const folder = join(home.home, 'image');
+  await mkdir(join(folder, 'rootfs'), { recursive: true });
+  const architecture = ownArchitecture() === 'amd64' ? 'x86_64' : 'aarch64';
+  const metadata = { architecture, creation_date: 1, properties: { description: folder } };
+  await writeFile(join(folder, 'metadata.yaml'), JSON.stringify(metadata));
+  const tar = join(home.home, 'image.tar');
+  await runWell('tar', ['-cf', tar, '-C', folder, 'metadata.yaml', 'rootfs']);
+  const name = `cli-${process.pid}`;
+  const env = onIncus();
+  const { stdout } = await succeed(env, ['admin', 'image', 'import', name, tar, '--unchecked']);
+  await succeed(env, ['admin', 'image', 'remove', name]);
+  assert.match(stdout, new RegExp(`list a template with "source: ${name}" in the catalog`));
+});
+
 test('the templates are listed for people and for programs', { skip: skipIncus }, async () => {
-  const env = {
-    ...home.env,
-    BERTH_INCUS_URL: process.env.BERTH_TEST_INCUS_URL ?? '',
-    BERTH_INCUS_POOL: process.env.BERTH_TEST_INCUS_POOL ?? '',
-  };
+  const env = onIncus();
   const listed = await succeed(env, ['admin', 'image', 'list', '--json']);
   const found = JSON.parse(listed.stdout) as {
     template: string;

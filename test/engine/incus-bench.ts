@@ -44,7 +44,7 @@ export async function openIncus(
   const options = incusOptions(place, sshPorts, overrides);
   const engine = await createIncusEngine(options);
   const cleanup = async (): Promise<void> => {
-    await engine.close({ keepRunning: true });
+    await engine.close({ stop: [] });
     await place.remove();
   };
   return { engine, place, options, cleanup };

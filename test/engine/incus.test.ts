@@ -33,6 +33,7 @@ describe('incus', { skip: skipIncus }, () => {
   };
   describeLimits(world);
   describeLeftovers(world);
+  describeEnd(world);
   describeSurroundings(world);
 });
 
@@ -190,6 +191,18 @@ function describeLeftovers({ bench, opened, call, read }: World): void {
     await assert.rejects(read(instanceName(machine.ref)), /not found/);
   });
 
+  it('says what to do when an instance of another Berth has the address of a new one', async () => {
+    const { engine } = bench;
+    const theirs = await bench.create();
+    const ours = { ...bench.machine(), sshPort: theirs.sshPort };
+    await engine.create(ours, bench.template, []);
+    const error = await rejectsWith('failed', () => engine.start(ours));
+    assert.match(error.message, /has the address that this one would have.*engine check/);
+    await engine.delete(theirs.ref);
+    await engine.start(ours);
+    await engine.delete(ours.ref);
+  });
+
   it('adopts what runs when it opens anew', async () => {
     const { engine } = bench;
     const { machine, login } = await bench.run();
@@ -198,9 +211,21 @@ function describeLeftovers({ bench, opened, call, read }: World): void {
     assert.deepEqual(await second.inspect(machine.ref), seen);
     assert.deepEqual(await second.start(machine), { ip: login.host, port: login.port });
     await second.delete(machine.ref);
-    await second.close({ keepRunning: true });
+    await second.close({ stop: [] });
     // The first one has not noticed: its own list of ports is of no harm.
     await engine.delete(machine.ref);
+  });
+}
+
+function describeEnd({ bench, opened }: World): void {
+  it('stops what it is told to when it ends, and nothing of another Berth', async () => {
+    const { engine } = bench;
+    const [ours, theirs] = [await bench.run(), await bench.run()];
+    const ending = await createIncusEngine(opened().options);
+    await ending.close({ stop: [ours.machine.ref, 'long-gone'] });
+    assert.deepEqual(await engine.inspect(ours.machine.ref), { state: 'stopped' });
+    assert.equal(await sshWell(theirs.login, 'id -un'), 'ubuntu\n');
+    for (const { machine } of [ours, theirs]) await engine.delete(machine.ref);
   });
 }
 
@@ -224,7 +249,7 @@ function describeSurroundings({ bench, opened }: World): void {
       assert.equal((await second.inspect(one.ref))?.state, 'running');
       assert.equal((await second.inspect(two.ref))?.state, 'stopped');
       assert.equal((await second.inventory()).snapshots.has(snapshotRef), true);
-      await second.close({ keepRunning: true });
+      await second.close({ stop: [] });
       const { client } = place;
       for (const [index, { ref }] of machines.entries())
         await client.get(`/1.0/instances/${instanceName(ref)}`, {
@@ -235,7 +260,7 @@ function describeSurroundings({ bench, opened }: World): void {
       await engine.deleteSnapshot(snapshotRef);
       for (const org of orgs)
         await place.client.change('DELETE', `/1.0/projects/berth-${org}`).catch(() => undefined);
-      await engine.close({ keepRunning: true });
+      await engine.close({ stop: [] });
     }
   });
 
@@ -262,6 +287,6 @@ function describeSurroundings({ bench, opened }: World): void {
     await rejectsWith('unavailable', () =>
       engine.addKey(machine.ref, { publicKey: bench.key.publicKey }),
     );
-    await engine.close({ keepRunning: true });
+    await engine.close({ stop: [] });
   });
 }

@@ -33,8 +33,8 @@ export async function openSandbox(
 ): Promise<OpenedEngine> {
   const engine = await createSandboxEngine(sandboxOptions(dataDir, overrides));
   const cleanup = async (): Promise<void> => {
-    await engine.close({ keepRunning: false });
     const { instances, snapshots } = await engine.inventory();
+    await engine.close({ stop: [...instances.keys()] });
     for (const ref of instances.keys()) await engine.delete(ref);
     for (const ref of snapshots) await engine.deleteSnapshot(ref);
     rmSync(dataDir, { recursive: true, force: true });

@@ -129,7 +129,7 @@ describe('limits of the sandbox engine', () => {
     const login = { host: ip, port, keyFile: bench.key.keyFile };
     await sshWell(login, 'setsid sleep 60 > /dev/null 2>&1 < /dev/null &');
     for (const group of groupsOf(machine.ref, 'cpu')) assert.ok(!group.endsWith(machine.ref));
-    await old.close({ keepRunning: true });
+    await old.close({ stop: [] });
     const opened = await openSandbox(folder, { limits });
     const groups = groupsOf(machine.ref, 'cpu');
     assert.equal(groups.length, 1);
@@ -152,7 +152,7 @@ describe('limits of the sandbox engine', () => {
     const [group = ''] = groupsOf(kept.ref, 'cpu');
     const [left = ''] = groupsOf(lost.ref, 'cpu');
     await first.configure({ ...kept, cpuCores: 2 });
-    await first.close({ keepRunning: true });
+    await first.close({ stop: [] });
     for (const { pid } of processesOf(lost.ref)) endProcess(pid);
     await eventually('its end', 5_000, () => readSetting(left, 'cgroup.procs') === '' || undefined);
     assert.ok(existsSync(left));

@@ -143,7 +143,7 @@ function describeQuotas(kind: QuotaKind): void {
     const { engine } = await openSandbox(disk.dataFolder());
     assert.deepEqual(readdirSync(work), []);
     assert.deepEqual(await disk.subvolumes(), []);
-    await engine.close({ keepRunning: true });
+    await engine.close({ stop: [] });
   });
 }
 
@@ -165,7 +165,7 @@ describe('disk size, where it cannot be enforced', () => {
       assert.equal(bench.engine.capabilities.enforcesDiskSize, false);
       assert.match((await bench.engine.health()).notices.join(), /btrfs quota enable --simple/);
       const old = await bench.create();
-      await bench.engine.close({ keepRunning: true });
+      await bench.engine.close({ stop: [] });
       await disk.switchOn('simple');
       const { engine, cleanup } = await openSandbox(disk.dataFolder());
       try {

@@ -106,3 +106,23 @@ test('too many keys are not listed, and yet found and taken off', async () => {
   assert.doesNotMatch(await shop.engine.readKeys(row.engine_ref), /wanted/);
   assert.equal((await (await guestWrote(keys(5_000))).list.list(shop.actor, ours)).length, 5_000);
 });
+
+test('an instance that could never be made is none where a key may log in', async () => {
+  const { uuid } = await shop.instances.create(shop.actor, { ...smallest, publicKey: KEY });
+  const places = new KeyPlaceService(shop.context, new KeyReader(shop.context));
+  const here = async (withMissing: boolean) =>
+    (await places.find(shop.actor, fingerprint, withMissing)).find(
+      ({ instance }) => instance.id === uuid,
+    )?.presence;
+  assert.equal(await here(false), 'recorded', 'its disk may be on its way');
+  shop.faults.inject('start', 1_000);
+  await shop.settle();
+  assert.equal(await here(true), 'missing');
+  assert.equal(await here(false), undefined);
+  // An engine that cannot say leaves it open.
+  shop.faults.inject('inspect', 1);
+  assert.equal(await here(false), 'recorded');
+  shop.faults.clear();
+  await shop.instances.delete(shop.actor, uuid);
+  await shop.settle();
+});

@@ -198,7 +198,7 @@ export function describeStore(
         !(await updateLeased(store.db, operation.id, 'one', { step: 1 })),
         'the first one lost it',
       );
-      await releaseLeases(store.db, 'two');
+      await releaseLeases(store.db, 'two', 1101);
       assert.ok(await claim('three', 1102));
       const due = await listDueOperations(store.db, 1103, 1000);
       assert.ok(!due.some((row) => row.id === operation.id));

@@ -29,6 +29,8 @@ export interface ServiceOptions {
   readonly environment?: Readonly<Record<string, string>>;
   /** Another one than that of the run. */
   readonly incus?: IncusServer;
+  /** A command that runs `berth serve` as the words after it. */
+  readonly under?: readonly string[];
 }
 
 export interface Exit {
@@ -79,6 +81,7 @@ export class Service {
   readonly outputFile: string;
   readonly sshPorts: PortRange;
   private readonly environment: Readonly<Record<string, string>>;
+  private readonly under: readonly string[];
   private child: ChildProcess | undefined;
   private exited: Promise<Exit> = Promise.resolve({ code: null, signal: null });
   private url = '';
@@ -95,6 +98,7 @@ export class Service {
     this.outputFile = join(this.folder, 'service.out');
     this.sshPorts = sshPorts;
     this.environment = { ...settingsFor(place), ...options.environment };
+    this.under = options.under ?? [];
     this.place = place;
     this.view = place === undefined ? sandboxView(this.dataFolder) : incusView(place);
     this.guard = new Guard(this.folder);
@@ -132,7 +136,8 @@ export class Service {
     if (this.child !== undefined) throw new Error('The service already runs.');
     const output = openSync(this.outputFile, 'w');
     const log = openSync(this.logFile, 'a');
-    const { file, words } = commandLine(['serve']);
+    const call = commandLine(['serve']);
+    const [file = '', ...words] = [...this.under, call.file, ...call.words];
     const child = spawn(file, words, { env: this.env(extra), stdio: ['ignore', output, log] });
     closeSync(output);
     closeSync(log);

@@ -178,7 +178,12 @@ function show(terminal: Terminal, flags: ImageFlags, image: Image): void {
   const { template, fingerprint } = image;
   const text = `The template ${template} starts from the image ${fingerprint.slice(0, 12)} (${sizeOf(image)}).`;
   if (flags.json) printJson(terminal, image);
-  else printLine(terminal, text);
+  else for (const line of [text, howToUse(template)]) printLine(terminal, line);
 }
+
+const howToUse = (template: string): string =>
+  template === 'base'
+    ? 'Without a catalog of yours, every new instance starts from it.'
+    : `To offer it, list a template with "source: ${template}" in the catalog (docs/catalog.md), then restart the service.`;
 
 const sizeOf = ({ sizeBytes }: Image): string => `${Math.ceil(sizeBytes / 1e6)} MB`;

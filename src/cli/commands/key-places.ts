@@ -141,7 +141,9 @@ async function revokeAt(client: Client, fingerprint: string, place: KeyPlace): P
     await client.removeKey(place.uuid, fingerprint);
     return resultOf(place, 'removed');
   } catch (error) {
-    if (error instanceof ApiError && error.status === 404) return resultOf(place, 'absent');
+    const wasThere = place.presence !== 'missing';
+    if (error instanceof ApiError && (error.status === 404 || !wasThere))
+      return resultOf(place, 'absent');
     if (error instanceof ApiError || error instanceof UnreachableError)
       return resultOf(place, 'failed', error.message);
     throw error;

@@ -26,6 +26,11 @@ const meanings: Readonly<Record<IncusErrorKind, readonly [EngineErrorKind, strin
   not_running: ['not_running', undefined],
   // Another change of the same thing: over in a moment.
   busy: ['timeout', 'Incus is still busy with an earlier change of it. Try again in a minute.'],
+  // Addresses go by the SSH port, which no other instance of this Berth has. Whose it is, is not the tenant's to know.
+  address_taken: [
+    'failed',
+    'An instance that this Berth does not know has the address that this one would have. The operator finds it with: berth admin engine check',
+  ],
   not_found: ['failed', undefined],
   stale: ['failed', undefined],
   refused: ['failed', undefined],

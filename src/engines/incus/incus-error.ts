@@ -14,6 +14,8 @@ export type IncusErrorKind =
   | 'stale'
   | 'not_running'
   | 'no_space'
+  /** Another instance on the bridge has the hardware or IP address. */
+  | 'address_taken'
   /** The agent of a virtual machine does not answer. */
   | 'no_agent'
   /** The member of the cluster that holds the object does not answer. */
@@ -40,6 +42,7 @@ export class IncusError extends Error {
 /** In this order: the first that fits. Checked against the server's words, for which there are no codes. */
 const words: readonly (readonly [RegExp, IncusErrorKind])[] = [
   [/disk quota exceeded|no space left/i, 'no_space'],
+  [/address "[^"]+" already defined on another NIC/i, 'address_taken'],
   [/agent (?:isn't|is not) (?:currently )?running|Failed to connect to the agent/i, 'no_agent'],
   [/UNIQUE constraint failed|already exists|is busy running/i, 'busy'],
   [/Instance is not running|is already stopped|The instance is already stopped/i, 'not_running'],

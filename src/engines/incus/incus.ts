@@ -170,18 +170,19 @@ export class IncusEngine implements Engine {
     );
   }
 
-  async close({ keepRunning }: { keepRunning: boolean }): Promise<void> {
+  async close({ stop }: { stop: readonly EngineRef[] }): Promise<void> {
     try {
-      if (!keepRunning) await this.stopAll();
+      if (stop.length > 0) await this.stopAll(stop);
     } finally {
       this.parts.close();
     }
   }
 
-  private async stopAll(): Promise<void> {
+  /** By name only: another Berth may have instances in the same Incus. */
+  private async stopAll(refs: readonly EngineRef[]): Promise<void> {
     const { instances } = await this.inventory();
-    const running = [...instances].filter(([, { state }]) => state === 'running');
-    await Promise.all(running.map(([ref]) => this.stop(ref)));
+    const running = refs.filter((ref) => instances.get(ref)?.state === 'running');
+    await Promise.all(running.map((ref) => this.stop(ref)));
   }
 
   private inGuest<T>(

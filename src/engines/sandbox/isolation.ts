@@ -53,8 +53,12 @@ const RUN_SIZE_BYTES = 16 * 1024 * 1024;
 /** Where the outer round keeps the parts of the instance for the inner one. */
 const PARTS = '/berth';
 
-/** Reads the filter from words, because no descriptor gets past pasta: $0 is the filter, the rest bwrap's command. */
-const INNER_SCRIPT = 'printf "$0" > /run/filter && exec 3< /run/filter && exec "$@"';
+/**
+ * Reads the filter from words, because no descriptor gets past pasta: $0 is the filter, the rest bwrap's command. And
+ * core dumps of the guest get the kernel's default contents again: they hold nothing of the service, whose own are empty.
+ */
+const INNER_SCRIPT =
+  '{ echo 0x33 > /proc/self/coredump_filter; } 2> /dev/null; printf "$0" > /run/filter && exec 3< /run/filter && exec "$@"';
 
 export interface IsolationOptions {
   readonly bwrap: string;

@@ -268,9 +268,9 @@ export class SandboxEngine implements Engine {
     });
   }
 
-  async close({ keepRunning }: { keepRunning: boolean }): Promise<void> {
-    if (keepRunning) await this.ports.withdrawAll();
-    else await Promise.all([...this.running.keys()].map((ref) => this.stop(ref)));
+  async close({ stop }: { stop: readonly EngineRef[] }): Promise<void> {
+    await Promise.all(stop.filter((ref) => this.running.has(ref)).map((ref) => this.stop(ref)));
+    await this.ports.withdrawAll();
     await this.limits.close();
   }
 
