@@ -265,13 +265,15 @@ export class InstanceKeyService {
   /** Of a supplied key whose request failed. Recorded first: if the engine cannot do it now, the sweeper does it later. */
   async #takeBackLine(request: KeyRequest, line: string): Promise<void> {
     const { engine, store, log } = this.#context;
-    const { instance } = request;
-    const id = newId();
+    const row = this.#row(request, newId(), 'supplied', 'pending');
+    // A database that takes no more is no reason to leave the line where it is.
+    await recordLeftKey(store.db, row).catch((error: unknown) => {
+      log.error({ ...about(request), err: error }, 'a key to be taken back is not recorded');
+    });
     try {
-      await recordLeftKey(store.db, this.#row(request, id, 'supplied', 'pending'));
-      const removal = engine.removeKey(instance.engine_ref, { kind: 'line', line });
+      const removal = engine.removeKey(request.instance.engine_ref, { kind: 'line', line });
       await withDeadline(removal, takeBackLineDeadlineMs);
-      await deleteKey(store.db, id);
+      await deleteKey(store.db, row.id);
     } catch (error) {
       log.warn({ ...about(request), err: error }, 'a key will be taken back later');
     }

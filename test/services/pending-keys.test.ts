@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, afterEach, beforeEach, test } from 'node:test';
+import { sql } from 'kysely';
 import { generateKeyPair } from '../../src/domain/ssh-key-pair.ts';
 import { claimPorts } from '../support/ports.ts';
 import { eventually } from '../support/waiting.ts';
@@ -137,6 +138,18 @@ test('of a supplied key that was refused the line is taken back later, and no ot
   assert.equal(await pendingOf(other), 0);
   assert.equal(await shop.engine.readKeys(other), `${before}${line}\n`);
   await shop.engine.removeKey(other, { kind: 'line', line });
+});
+
+test('a database that takes no more rows is no reason to leave a line behind', async () => {
+  const { db } = shop.store;
+  const refusal = sql`select raise(abort, 'no more')`;
+  await sql`create trigger no_more before insert on instance_keys begin ${refusal}; end`.execute(
+    db,
+  );
+  const { line: publicKey } = generateKeyPair('mine').publicKey;
+  await assert.rejects(shop.keys.add(shop.actor, other, { publicKey, verify: false }), /no more/);
+  await sql`drop trigger no_more`.execute(db);
+  assert.equal(await shop.engine.readKeys(other), before);
 });
 
 test('a supplied key that was refused and then added stays', async () => {
