@@ -1,16 +1,16 @@
 /** The module of the kernel without which Incus starts no instance of ours. */
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import {
   bridgeFilterModule,
   bridgeFilterState,
   bridgeFilterSwitch,
 } from '../src/engines/incus/bridge-filter.ts';
 import { run } from './apt.ts';
+import { writeSettings } from './settings-file.ts';
 
 type Say = (line: string) => void;
 
-const modulesFolder = '/etc/modules-load.d';
-const modulesFile = `${modulesFolder}/berth-incus.conf`;
+const modulesFile = '/etc/modules-load.d/berth-incus.conf';
 
 /** For as long as the machine runs. */
 export function turnOnBridgeFilter(say: Say): void {
@@ -31,10 +31,8 @@ export function turnOnBridgeFilter(say: Say): void {
 
 /** For after the next boot, too; a kernel that has it built in needs no module. */
 export function keepBridgeFilter(say: Say): void {
-  const isModule = existsSync(`/sys/module/${bridgeFilterModule}/initstate`);
-  if (!isModule || !existsSync(modulesFolder)) return;
+  if (!existsSync(`/sys/module/${bridgeFilterModule}/initstate`)) return;
   const text = `# Made by Berth: Incus filters the addresses of instances with it.\n${bridgeFilterModule}\n`;
-  if (existsSync(modulesFile) && readFileSync(modulesFile, 'utf8') === text) return;
-  writeFileSync(modulesFile, text);
-  say(`The module ${bridgeFilterModule} is loaded at each boot: ${modulesFile}`);
+  if (writeSettings(modulesFile, text))
+    say(`The module ${bridgeFilterModule} is loaded at each boot: ${modulesFile}`);
 }

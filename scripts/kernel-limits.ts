@@ -2,8 +2,9 @@
  * Limits of the kernel that are meant for one system, where there are to be many: all containers' systemds share them,
  * and with the defaults the twelfth or so does not boot ("Too many open files"). Only ever raised.
  */
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { kernelLimits, limitPath, lowLimits } from '../src/engines/incus/kernel-limits.ts';
+import { writeSettings } from './settings-file.ts';
 
 const settingsFile = '/etc/sysctl.d/60-berth-incus.conf';
 
@@ -23,8 +24,6 @@ export function raiseKernelLimits(say: (line: string) => void): void {
 export function keepKernelLimits(say: (line: string) => void): void {
   const lines = Object.entries(kernelLimits).map(([name, value]) => `${name} = ${value}`);
   const text = `# Made by Berth: containers share these, and the defaults are meant for one system.\n${lines.join('\n')}\n`;
-  if (existsSync(settingsFile) && readFileSync(settingsFile, 'utf8') === text) return;
-  if (!existsSync('/etc/sysctl.d')) return;
-  writeFileSync(settingsFile, text);
-  say(`The limits that all containers share stay raised after a reboot: ${settingsFile}`);
+  if (writeSettings(settingsFile, text))
+    say(`The limits that all containers share stay raised after a reboot: ${settingsFile}`);
 }

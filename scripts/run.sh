@@ -59,13 +59,5 @@ if ! node_runs; then
 fi
 printf '%s\n' "$wanted" >"$stamp"
 
-# As in bin/berth: compiled code is kept between runs.
-if [ -O "${HOME:-}" ]; then
-  export NODE_COMPILE_CACHE="${NODE_COMPILE_CACHE:-$HOME/.cache/berth/node}"
-fi
-
-# As in bin/berth: no tokens and private keys in core dumps or debuggers.
-ulimit -S -c 0
-{ echo 0 >/proc/self/coredump_filter; } 2>/dev/null || true
-
+. scripts/node-environment.sh
 exec "$node" --disable-sigusr1 --disable-warning=ExperimentalWarning "$script" "$@"

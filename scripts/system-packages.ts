@@ -22,8 +22,8 @@ const isThere = (item: SystemPackage) => hasProgram(item.program);
 const namesOf = (items: readonly SystemPackage[]) => items.map((item) => item.name);
 
 /**
- * Installs the system packages that are missing, as root or through sudo, and lets them do their work. False when that is not possible here;
- * then it has said exactly what to install.
+ * Installs the system packages that are missing, as root or through sudo, and lets them do their work. False when that
+ * is not possible here; then it has said exactly what to install.
  */
 export function ensureSystemPackages(say: (line: string) => void): boolean {
   const isComplete = ensurePackages(say);

@@ -203,7 +203,7 @@ function parseGivenKey(publicKey: string): KeyText {
   return key;
 }
 
-/** The line that is written for it. sshd(8): UTC with the Z, which sshd reads since OpenSSH 9.1; an older one ignores the line. */
+/** As it is written. sshd(8): UTC with the Z, which sshd reads since OpenSSH 9.1; an older one ignores the whole line. */
 export function keyLine({ publicKey, expiresAt }: AuthorizedKey): string {
   if (expiresAt === undefined) return publicKey;
   const digits = expiresAt.toISOString().slice(0, 19).replace(/\D/g, '');

@@ -28,8 +28,8 @@ const defaultDeadlineMs = 10_000;
 
 /**
  * Compares what the database says with what the engine holds, and sets right what differs: a dead instance is
- * started again, one that should be stopped is stopped, published ports and sizes are set. An instance that the engine lost sight of is UNKNOWN until it has it again, a
- * snapshot FAILED.
+ * started again, one that should be stopped is stopped, published ports and sizes are set. An instance that the engine
+ * lost sight of is UNKNOWN until it has it again, a snapshot FAILED.
  * What the database does not know is reported, never deleted.
  */
 export class Monitor {

@@ -1,10 +1,11 @@
 /** A service whose disk was filled while it was away starts all the same, so that something can be deleted. */
 
 import assert from 'node:assert/strict';
-import { closeSync, existsSync, openSync, rmSync, writeSync } from 'node:fs';
+import { existsSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { Api, SMALL_INSTANCE } from '../support/client.ts';
+import { fillDisk } from '../support/full-disk.ts';
 import { newTenantToken, WAY_UP } from '../support/house.ts';
 import { endSandboxes } from '../support/processes.ts';
 import { run } from '../support/run.ts';
@@ -13,6 +14,7 @@ import { Service } from '../support/service.ts';
 const service = await Service.prepare();
 const { dataFolder } = service;
 const reserve = join(dataFolder, 'berth.db.reserve');
+const filler = join(dataFolder, 'filler');
 const options = ['-t', 'tmpfs', '-o', 'size=24m,mode=0711', 'tmpfs', dataFolder];
 const isMounted = (await run('mount', options)).code === 0;
 if (!isMounted) console.error('SKIPPING THE FULL DISK: this user may not mount a small one');
@@ -22,19 +24,6 @@ after(async () => {
   if (isMounted) await run('umount', ['--lazy', dataFolder]);
   await service.dispose();
 });
-
-/** Writes until nothing fits any more. */
-function fillDisk(): void {
-  const file = openSync(join(dataFolder, 'filler'), 'a');
-  for (const size of [65_536, 4096, 512]) {
-    try {
-      for (;;) writeSync(file, Buffer.alloc(size));
-    } catch {
-      // Full for this size.
-    }
-  }
-  closeSync(file);
-}
 
 const skip = !isMounted && 'this user may not mount a small disk';
 
@@ -49,23 +38,23 @@ for (const signal of ['SIGKILL', 'SIGTERM'] as const) {
     await api.reach(uuid, 'RUNNING', WAY_UP);
     await api.createSnapshot(uuid, 'kept');
     const { id } = await api.snapshotReady('kept');
-    if (signal === 'SIGKILL') fillDisk();
+    if (signal === 'SIGKILL') fillDisk(filler);
     await service.end(signal);
-    fillDisk();
+    fillDisk(filler);
     await service.start();
     // What a crash leaves is room enough; a clean end takes the write-ahead log and its index away.
     if (signal === 'SIGTERM') assert.match(await service.logTail(), /the disk is full: the space/);
     await api.deleteSnapshot(id);
     assert.deepEqual(await api.snapshots(), []);
-    rmSync(join(dataFolder, 'filler'));
+    rmSync(filler);
     await service.stop();
   });
 }
 
 test('with nothing kept it says what to do', { skip }, async () => {
-  fillDisk();
+  fillDisk(filler);
   rmSync(reserve, { force: true });
-  fillDisk();
+  fillDisk(filler);
   service.launch();
   assert.equal((await service.waitForExit()).code, 1);
   assert.match(

@@ -7,6 +7,7 @@ import {
 } from '../../src/engines/incus/incus.ts';
 import { type IncusPlace, openIncusPlace } from '../support/incus.ts';
 import type { PortRange } from '../support/ports.ts';
+import { Bench } from './engine-contract.ts';
 
 export interface OpenedIncus {
   readonly engine: IncusEngine;
@@ -48,4 +49,14 @@ export async function openIncus(
     await place.remove();
   };
   return { engine, place, options, cleanup };
+}
+
+/** `opened`: what the bench has opened, once it is set up. */
+export function incusBench(): { bench: Bench; opened: () => OpenedIncus } {
+  let opened: OpenedIncus;
+  const bench = new Bench(async (ports) => {
+    opened = await openIncus(ports);
+    return opened;
+  });
+  return { bench, opened: () => opened };
 }

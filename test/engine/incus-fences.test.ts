@@ -11,8 +11,7 @@ import { deniedSyscalls } from '../../src/engines/incus/syscalls.ts';
 import { skipIncus } from '../support/incus.ts';
 import { runWell } from '../support/run.ts';
 import { type Login, sshWell } from '../support/ssh.ts';
-import { Bench } from './engine-contract.ts';
-import { type OpenedIncus, openIncus } from './incus-bench.ts';
+import { incusBench } from './incus-bench.ts';
 
 const notPermitted = 1;
 const machineCode = { x64: { ioctl: 16 }, arm64: { ioctl: 29 } } as Record<
@@ -75,11 +74,7 @@ function compatProgram(): Buffer {
 }
 
 describe('the fences around an instance', { skip: skipIncus }, () => {
-  let opened: OpenedIncus;
-  const bench = new Bench(async (ports) => {
-    opened = await openIncus(ports);
-    return opened;
-  });
+  const { bench, opened } = incusBench();
   before(() => bench.setUp());
   after(() => bench.tearDown());
 
@@ -123,7 +118,7 @@ describe('the fences around an instance', { skip: skipIncus }, () => {
   it('are put up again at the next start where they are missing', async () => {
     const { engine } = bench;
     const machine = await bench.create();
-    const { client, project } = opened.place;
+    const { client, project } = opened().place;
     const path = `/1.0/instances/${instanceName(machine.ref)}`;
     const gone = { 'security.syscalls.deny': '', 'security.guestapi': 'true' };
     await client.change('PATCH', path, { config: gone }, { project });
@@ -135,8 +130,9 @@ describe('the fences around an instance', { skip: skipIncus }, () => {
 
   it('do not fall over the port of a guest that a killed Incus left behind', async () => {
     const machine = await bench.create();
-    const bridge = await readBridge(opened.place.client, opened.place.network);
-    const { port } = guestNames(guestAddress(bridge, machine.sshPort, opened.options.sshPorts));
+    const { place, options } = opened();
+    const bridge = await readBridge(place.client, place.network);
+    const { port } = guestNames(guestAddress(bridge, machine.sshPort, options.sshPorts));
     await runWell('ip', ['link', 'add', 'dev', port, 'type', 'veth']);
     const login = await bench.login(machine);
     assert.equal(await sshWell(login, 'id -un'), 'ubuntu\n');

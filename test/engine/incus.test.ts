@@ -10,25 +10,21 @@ import type { InstanceObject } from '../../src/engines/incus/objects.ts';
 import { skipIncus } from '../support/incus.ts';
 import { runWell } from '../support/run.ts';
 import { ssh, sshWell } from '../support/ssh.ts';
-import { Bench, rejectsWith } from './engine-contract.ts';
-import { type OpenedIncus, openIncus } from './incus-bench.ts';
+import { type Bench, rejectsWith } from './engine-contract.ts';
+import { incusBench, type OpenedIncus } from './incus-bench.ts';
 
 describe('incus', { skip: skipIncus }, () => {
-  let opened: OpenedIncus;
-  const bench = new Bench(async (ports) => {
-    opened = await openIncus(ports);
-    return opened;
-  });
+  const { bench, opened } = incusBench();
   before(() => bench.setUp());
   after(() => bench.tearDown());
   const world: World = {
     bench,
-    opened: () => opened,
+    opened,
     call: (method, path, body) =>
-      opened.place.client.change(method, path, body, { project: opened.place.project }),
+      opened().place.client.change(method, path, body, { project: opened().place.project }),
     read: (name) =>
-      opened.place.client.get<InstanceObject>(`/1.0/instances/${name}`, {
-        project: opened.place.project,
+      opened().place.client.get<InstanceObject>(`/1.0/instances/${name}`, {
+        project: opened().place.project,
       }),
   };
   describeLimits(world);

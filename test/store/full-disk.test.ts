@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { closeSync, mkdtempSync, openSync, rmSync, writeSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
@@ -12,8 +12,10 @@ import { KeptAnswerService } from '../../src/services/kept-answers.ts';
 import { type Db, openStore } from '../../src/store/database.ts';
 import { insertMember } from '../../src/store/members.ts';
 import { insertToken } from '../../src/store/tokens.ts';
+import { fillDisk } from '../support/full-disk.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'berth-full-'));
+const filler = join(folder, 'filler');
 const mounted = mountSmallDisk();
 after(() => {
   if (mounted) execFileSync('umount', [folder]);
@@ -29,19 +31,6 @@ function mountSmallDisk(): boolean {
   }
 }
 
-/** Writes until nothing fits any more. */
-function fillDisk(): void {
-  const file = openSync(join(folder, 'filler'), 'w');
-  for (const size of [65_536, 4096, 512]) {
-    try {
-      for (;;) writeSync(file, Buffer.alloc(size));
-    } catch {
-      // Full for this size.
-    }
-  }
-  closeSync(file);
-}
-
 const addOrganizations = async (tx: Db, count: number) => {
   for (let number = 0; number < count; number++) {
     const row = { id: newId(), name: newId(), next_identifier: 0, created_at: 1 };
@@ -54,12 +43,12 @@ const skip = mounted ? false : 'this user may not mount a small disk';
 test('a full disk is a clear error, and what frees space still works', { skip }, async () => {
   const store = await openStore(`sqlite:${join(folder, 'berth.db')}`);
   await store.transaction((tx) => addOrganizations(tx, 1));
-  fillDisk();
+  fillDisk(filler);
   const write = () => store.transaction((tx) => addOrganizations(tx, 500));
   await assert.rejects(write, { name: 'AppError', kind: 'unavailable', message: /disk is full/ });
   await assert.rejects(write, { name: 'AppError', kind: 'unavailable' }, 'and again');
   await store.freeingTransaction((tx) => addOrganizations(tx, 20));
-  rmSync(join(folder, 'filler'));
+  rmSync(filler);
   await write();
   const { count } = await store.db
     .selectFrom('organizations')
@@ -70,7 +59,7 @@ test('a full disk is a clear error, and what frees space still works', { skip },
 });
 
 test('a delete under an Idempotency-Key finds its place on a full disk', { skip }, async () => {
-  rmSync(join(folder, 'filler'), { force: true });
+  rmSync(filler, { force: true });
   const store = await openStore(`sqlite:${join(folder, 'second.db')}`);
   const [orgId, userId, tokenId] = ['org', 'user', 'token'];
   await store.transaction(async (tx) => {
@@ -96,7 +85,7 @@ test('a delete under an Idempotency-Key finds its place on a full disk', { skip 
   const fill = async () => {
     for (let number = 0; number < 5000; number++) await begin(`key ${number}`, false);
   };
-  fillDisk();
+  fillDisk(filler);
   await assert.rejects(fill, { kind: 'unavailable' });
   assert.ok('open' in (await begin('delete', true)));
   await store.close();

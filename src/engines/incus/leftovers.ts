@@ -24,13 +24,8 @@ export async function listHeld(client: IncusClient, options: IncusOptions): Prom
 /** A command for each project. */
 export function deletionCommands(held: readonly Place[]): string[] {
   const projects = Map.groupBy(held, ({ project }) => project);
-  return [...projects].map(([project, places]) =>
-    deletionCommand(
-      project,
-      places.map(({ name }) => name),
-    ),
-  );
+  return [...projects].map(([project, places]) => {
+    const where = project === 'default' ? '' : `--project ${project} `;
+    return `incus ${where}delete --force ${places.map(({ name }) => name).join(' ')}`;
+  });
 }
-
-const deletionCommand = (project: string, names: readonly string[]): string =>
-  `incus ${project === 'default' ? '' : `--project ${project} `}delete --force ${names.join(' ')}`;

@@ -106,18 +106,19 @@ export class RunningKeys {
 
   /** A guest that finds itself late when it is not has a clock of its own. */
   async #onTime(call: Call, work: (limits: () => Limits) => Promise<number>): Promise<number> {
-    const limits = () => this.#limits(call);
-    const code = await work(limits);
-    if (mayHaveLanded(code)) call.isUnheard = true;
+    const attempt = async (): Promise<number> => {
+      const code = await work(() => this.#limits(call));
+      if (mayHaveLanded(code)) call.isUnheard = true;
+      return code;
+    };
+    const code = await attempt();
     if (code !== status.late || call.skewSeconds !== 0 || call.asksOnly) return code;
     const command = () => clockCommand(this.#seconds(call));
     const exchange = { limitBytes: 64 };
     const { output } = await this.#exec.exchange(call.place, call.giveUpAt, command, exchange);
     // The host's clock is read after the guest's: what was held up on the way makes the deadline earlier.
     call.skewSeconds = Number.parseInt(output.toString(), 10) - this.epoch() || 0;
-    const again = await work(limits);
-    if (mayHaveLanded(again)) call.isUnheard = true;
-    return again;
+    return attempt();
   }
 
   #limits(call: Call): Limits {
