@@ -111,6 +111,26 @@ describe('forwards', { skip: skipIncus }, () => {
     forwards = again;
   });
 
+  it('puts right what others changed, once their change is through', async () => {
+    await forwards.set(guest(8), ports(8, 9_050));
+    const before = client.writes.length;
+    const heal = () => forwards.heal(() => false);
+    const changed = () => logged.filter((line) => line.includes('changed by others')).length;
+    logged.length = 0;
+    for (const ports of [[], undefined]) {
+      await heal();
+      if (ports) await place.client.change('PUT', path(), { config: {}, description: '', ports });
+      else await place.client.change('DELETE', path());
+      await heal();
+      assert.deepEqual(await listed(), [], 'it may not have reached the firewall yet');
+      await heal();
+      assert.deepEqual(await listed(), ['22008', '9050']);
+      await heal();
+    }
+    assert.equal(client.writes.length - before, 2);
+    assert.equal(changed(), 2);
+  });
+
   it('leaves what others forward alone, and does not take their ports', async () => {
     await forwards.set(guest(2), ports(2));
     const theirs = {

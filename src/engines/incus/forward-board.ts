@@ -72,6 +72,7 @@ export class ForwardBoard {
   #published: ReadonlyMap<number, Published>;
   #queue: Change[] = [];
   #writing = false;
+  #wasAmiss = false;
 
   constructor(
     client: IncusClient,
@@ -111,14 +112,20 @@ export class ForwardBoard {
     });
   }
 
-  /** Puts right what others changed, or what a lost answer left behind; true when there was something. */
+  /**
+   * Puts right what others changed, or what a lost answer left behind, at the second look in a row that finds it; true
+   * when there was something. Incus writes a list down first, and then the firewall from what it has read: a list sent
+   * meanwhile would stand written, with the rules of the other.
+   */
   async heal(): Promise<boolean> {
     if (this.#writing) return false;
     this.#writing = true;
     try {
       const known = await this.#read();
       const ports = [...foreignIn(known), ...written(this.#published)];
-      if (samePorts(known?.ports ?? [], ports)) return false;
+      const mayBeOnItsWay = !this.#wasAmiss;
+      this.#wasAmiss = !samePorts(known?.ports ?? [], ports);
+      if (!this.#wasAmiss || mayBeOnItsWay) return false;
       await this.#send(known, ports);
       return true;
     } finally {
