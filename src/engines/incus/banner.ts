@@ -1,12 +1,15 @@
 /** Waits until a server says the first words of SSH. */
 
-import { createConnection } from 'node:net';
+import { createConnection, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Endpoint } from '../engine.ts';
 
 const pauseMs = 5;
-/** One that was sent before there was anybody to hear it would only be repeated after a second. */
-const attemptMs = 150;
+/** A packet that was sent before there was anybody to hear it would only be repeated after a second. */
+const nextAttemptMs = 150;
+/** But a far or a busy server takes longer than that to answer: attempts overlap. */
+const connectMs = 3_000;
+const bannerMs = 10_000;
 
 export interface BannerWait {
   readonly timeoutMs: number;
@@ -19,36 +22,72 @@ export interface BannerWait {
 export async function waitForBanner(endpoint: Endpoint, wait: BannerWait): Promise<boolean> {
   const giveUpAt = performance.now() + wait.timeoutMs;
   let checkAt = performance.now() + wait.checkEveryMs;
-  while (!(await saysSsh(endpoint, attemptMs))) {
-    if (performance.now() > giveUpAt) return false;
-    if (performance.now() > checkAt) {
-      await wait.check();
-      checkAt = performance.now() + wait.checkEveryMs;
+  let attempts: Attempt[] = [];
+  try {
+    while (performance.now() < giveUpAt) {
+      attempts = attempts.filter(({ isOver }) => !isOver);
+      // Whoever took one connection is asked for no more.
+      const taken = attempts.find(({ isConnected }) => isConnected);
+      const current = taken ?? new Attempt(endpoint);
+      if (taken) closeAll(attempts.filter((attempt) => attempt !== taken));
+      attempts = taken ? [taken] : [...attempts, current];
+      const heard = attempts.map((attempt) => attempt.heard);
+      if (await Promise.race([current.over, sleep(nextAttemptMs, false), ...heard])) return true;
+      if (performance.now() > checkAt) {
+        await wait.check();
+        checkAt = performance.now() + wait.checkEveryMs;
+      }
+      await sleep(pauseMs);
     }
-    await sleep(pauseMs);
+    return false;
+  } finally {
+    closeAll(attempts);
   }
-  return true;
 }
 
-function saysSsh({ ip, port }: Endpoint, timeoutMs: number): Promise<boolean> {
-  return new Promise((resolve) => {
+function closeAll(attempts: readonly Attempt[]): void {
+  for (const attempt of attempts) attempt.close();
+}
+
+class Attempt {
+  /** Resolves to whether SSH answered, once that is known. */
+  readonly over: Promise<boolean>;
+  /** Resolves only when it answered. */
+  readonly heard: Promise<boolean>;
+  isConnected = false;
+  isOver = false;
+  readonly #socket: Socket;
+
+  constructor({ ip, port }: Endpoint) {
     const socket = createConnection({ host: ip, port });
+    this.#socket = socket;
+    const over = Promise.withResolvers<boolean>();
+    const heard = Promise.withResolvers<boolean>();
+    this.over = over.promise;
+    this.heard = heard.promise;
     const end = (answer: boolean) => {
       clearTimeout(timer);
+      this.isOver = true;
       socket.destroy();
-      resolve(answer);
+      over.resolve(answer);
+      if (answer) heard.resolve(true);
     };
-    let timer = setTimeout(end, timeoutMs, false);
-    let text = '';
+    let timer = setTimeout(end, connectMs, false);
     socket.once('connect', () => {
+      this.isConnected = true;
       clearTimeout(timer);
-      timer = setTimeout(end, 10 * timeoutMs, false);
+      timer = setTimeout(end, bannerMs, false);
     });
+    let text = '';
     socket.on('data', (chunk) => {
       text += chunk.toString('latin1');
       if (text.length >= 4) end(text.startsWith('SSH-'));
     });
     socket.once('error', () => end(false));
     socket.once('close', () => end(false));
-  });
+  }
+
+  close(): void {
+    this.#socket.destroy();
+  }
 }
