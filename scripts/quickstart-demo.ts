@@ -116,7 +116,10 @@ async function findOrCreate(demo: Demo, steps: Steps): Promise<Instance> {
     made = await waitForInstance(demo.client, String(created.identifier));
     return `Instance ${made.id} (${made.uuid}) is ${made.status}; SSH answers on ${made.ip}:${made.port}.`;
   });
-  if (!made) throw new Error('There is no instance to go on with; the reason stands above.');
+  if (!made)
+    throw new Error(
+      'There is no instance to go on with. BERTH_LOG_LEVEL=warn in front of the command shows what the engine said.',
+    );
   return made;
 }
 
