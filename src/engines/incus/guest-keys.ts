@@ -28,18 +28,10 @@ import { Gathered } from './gathered.ts';
 import { status } from './guest-key-scripts.ts';
 import { IncusError, isIncusError } from './incus-error.ts';
 import { keyError, mayHaveRun, mayPass, statusError } from './key-failures.ts';
-import type { Place } from './names.ts';
+import { keyOf, type Place } from './names.ts';
 import { find, notThere } from './objects.ts';
 import type { Log } from './options.ts';
-import {
-  type Call,
-  type Change,
-  keyOf,
-  marginMs,
-  newCall,
-  RunningKeys,
-  sha256,
-} from './running-keys.ts';
+import { type Call, type Change, marginMs, newCall, RunningKeys, sha256 } from './running-keys.ts';
 import { changeStopped, readStopped } from './stopped-keys.ts';
 
 const patienceMs = 9_000;

@@ -8,7 +8,7 @@ import {
 } from '../engine.ts';
 import { inTime } from './in-time.ts';
 import { berthKeys, isReady } from './instance-config.ts';
-import { instanceName, type Place, refOfName } from './names.ts';
+import { instanceName, keyOf, type Place, refOfName } from './names.ts';
 import { find, type InstanceObject, isRunning, type ListedObject, readMs } from './objects.ts';
 import type { Parts } from './parts.ts';
 import { publishedPorts, sshEndpoint } from './publishing.ts';
@@ -140,5 +140,3 @@ export class Inventory {
 }
 
 const refOf = ({ config }: InstanceObject): EngineRef => config[berthKeys.ref] ?? '';
-
-const keyOf = ({ project, name }: Place): string => `${project}/${name}`;

@@ -8,6 +8,9 @@ export interface Place {
   readonly project: string;
 }
 
+/** One string for it. */
+export const keyOf = ({ project, name }: Place): string => `${project}/${name}`;
+
 /** Refs are Berth's own; a foreign one would be a way out of the path that it becomes a part of. */
 function requireRef(ref: EngineRef): EngineRef {
   if (/^[A-Za-z0-9](?:[A-Za-z0-9-]{0,52}[A-Za-z0-9])?$/.test(ref)) return ref;

@@ -18,7 +18,7 @@ import {
 } from './guest-key-scripts.ts';
 import { IncusError } from './incus-error.ts';
 import { mayHaveLanded, statusError } from './key-failures.ts';
-import type { Place } from './names.ts';
+import { keyOf, type Place } from './names.ts';
 
 /** Between the last moment for the guest to put a file in place and our giving up: the way back, and the ending of what hangs. */
 export const marginMs = 2_000;
@@ -163,6 +163,5 @@ function begun(call: Call, command: readonly string[]): readonly string[] {
   return command;
 }
 
-export const keyOf = ({ project, name }: Place): string => `${project}/${name}`;
 export const sha256 = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex');
 const nonce = (): string => randomBytes(9).toString('hex');
