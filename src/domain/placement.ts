@@ -64,6 +64,8 @@ export interface Wish {
   readonly numGpus: number;
   /** The only hosts that it may be on, besides those of its GPU type; empty: any. */
   readonly hosts: readonly string[];
+  /** It gets processors of its own host and no more of them, however many may be promised. */
+  readonly isVirtualMachine: boolean;
 }
 
 export interface Place {
@@ -176,6 +178,9 @@ function judgeRoom(room: Room, overcommit: Overcommit, wish: Wish): Judged {
   const wanted = gpusWanted(gpuType, numGpus);
   const free = wanted === 0 ? [] : freeDevices(gpuType, room);
   const lacks = lacksOf(room, overcommit, wish.amounts);
+  const { cpuCores } = room.host;
+  if (wish.isVirtualMachine && wish.amounts.cpuCores > cpuCores)
+    lacks.push({ what: 'processors of one host', asked: wish.amounts.cpuCores, free: cpuCores });
   if (free.length < wanted) lacks.push(gpuLack(gpuType, wanted, free.length));
   return { room, lacks, gpus: free.slice(0, wanted) };
 }

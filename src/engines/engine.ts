@@ -115,6 +115,8 @@ export interface EngineCapabilities {
   readonly attaches: readonly string[];
   /** Names of the templates that a disk can start from. */
   readonly templates: readonly string[];
+  /** Those of them that become virtual machines, none of which has more processors than its host. */
+  readonly virtualMachines: readonly string[];
   /** What there is to place instances on, as of the last look; empty where nobody has to account for it. */
   readonly hosts: readonly HostCapacity[];
 }
@@ -135,7 +137,11 @@ export type EngineErrorKind =
   /** The host does not let anybody of ours listen on that port. */
   | 'port_refused'
   /** The disk is full. */
-  | 'no_space';
+  | 'no_space'
+  /** More than any host of its kind can have, however empty. */
+  | 'no_capacity'
+  /** It can be done while the instance is stopped, and only then. */
+  | 'running';
 
 /** `message` is safe to show and says what to do next; `detail` and `cause` are for the log. */
 export class EngineError extends Error {

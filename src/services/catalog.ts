@@ -38,7 +38,10 @@ export class CatalogService {
         if (!gpuType || !canAttach(gpuType, capabilities)) return false;
         const numGpus = spec.gpuCount;
         const amounts = smallestOf(spec);
-        return templates.some(({ hosts }) => fits({ amounts, gpuType, numGpus, hosts }));
+        return templates.some(({ hosts, source }) => {
+          const isVirtualMachine = capabilities.virtualMachines.includes(source);
+          return fits({ amounts, gpuType, numGpus, hosts, isVirtualMachine });
+        });
       },
     };
   }

@@ -13,6 +13,8 @@ export interface NamedSource {
   readonly snapshot: SnapshotRow | undefined;
   /** The only hosts that it may be placed on; empty: any. */
   readonly hosts: readonly string[];
+  /** Of a snapshot only the engine knows. */
+  readonly isVirtualMachine: boolean;
 }
 
 interface Wish {
@@ -32,7 +34,8 @@ export async function resolveSource(
   const template = findTemplate(catalog, wish.template);
   if (template) {
     const name = requireStartable(template, startable, capabilities);
-    return { name, snapshot: undefined, hosts: template.hosts };
+    const isVirtualMachine = capabilities.virtualMachines.includes(template.source);
+    return { name, snapshot: undefined, hosts: template.hosts, isVirtualMachine };
   }
   const snapshot = await findSnapshotByName(tx, wish.orgId, wish.template);
   if (!snapshot) {
@@ -50,7 +53,7 @@ export async function resolveSource(
       `The field "disk_size_gb" is ${wish.diskSizeGb}, but the snapshot "${snapshot.name}" needs at least ${snapshot.minimum_disk_size_gb}.`,
     );
   }
-  return { name: snapshot.name, snapshot, hosts: [] };
+  return { name: snapshot.name, snapshot, hosts: [], isVirtualMachine: false };
 }
 
 function requireStartable(

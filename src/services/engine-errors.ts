@@ -10,6 +10,8 @@ const kinds: Readonly<Record<EngineErrorKind, ErrorKind>> = {
   port_taken: 'conflict',
   port_refused: 'conflict',
   no_space: 'engine_error',
+  no_capacity: 'no_capacity',
+  running: 'conflict',
 };
 
 /** What an engine threw, as what a caller may see; anything else is a defect and stays as it is. */

@@ -100,7 +100,9 @@ export class InstanceService {
         const size = growthOfInstance(input);
         await requireQuota(tx, actor.orgId, size);
         const { numGpus } = input;
-        const wish = { amounts: { ...size, memoryGb }, gpuType, numGpus, hosts: source.hosts };
+        const { hosts, isVirtualMachine } = source;
+        const amounts = { ...size, memoryGb };
+        const wish = { amounts, gpuType, numGpus, hosts, isVirtualMachine };
         const place = await placing.place(tx, wish);
         const host = place?.host ?? null;
         const instance = await this.#newRow(tx, actor, input, { source, memoryGb, host });

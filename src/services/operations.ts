@@ -1,6 +1,6 @@
 import { AppError, conflict } from '../domain/errors.ts';
 import { newId } from '../domain/ids.ts';
-import { EngineError } from '../engines/engine.ts';
+import { EngineError, type EngineErrorKind } from '../engines/engine.ts';
 import type { Db } from '../store/database.ts';
 import { insertOperation, isLocked } from '../store/operations.ts';
 import type { OperationRow } from '../store/schema.ts';
@@ -87,11 +87,18 @@ export type OperationName = keyof typeof operationDeadlines;
 /** What is tried again until the deadline comes from outside (the engine is away); its own failures are not. */
 const attemptsAtFailure = 5;
 
-/** A full disk, a gone instance, and what the guest put in the way stay as they are: no retry mends them. */
+/** No retry mends these: they stay as they are until somebody does something about them. */
+const lasting: readonly EngineErrorKind[] = [
+  'no_space',
+  'no_capacity',
+  'not_running',
+  'guest_conflict',
+  'port_refused',
+];
+
 export function isFinalEngineError(error: unknown, attempts: number): boolean {
   if (error instanceof AppError) return false;
   if (!(error instanceof EngineError)) return attempts >= attemptsAtFailure;
-  if (['no_space', 'not_running', 'guest_conflict', 'port_refused'].includes(error.kind))
-    return true;
+  if (lasting.includes(error.kind)) return true;
   return error.kind === 'failed' && attempts >= attemptsAtFailure;
 }

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { connect as connectTo, createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { IncusClient } from '../../src/engines/incus/client.ts';
+import { GuestExec } from '../../src/engines/incus/exec.ts';
 import { GuestKeys } from '../../src/engines/incus/guest-keys.ts';
 import { instancePath, type Place } from '../../src/engines/incus/names.ts';
 import { Sftp } from '../../src/engines/incus/sftp.ts';
@@ -25,7 +26,7 @@ export class KeyGuest {
   private constructor(incus: IncusPlace, name: string) {
     this.incus = incus;
     this.place = { name, project: incus.project };
-    this.keys = new GuestKeys(incus.client, quiet, now);
+    this.keys = this.keysBy(incus.client);
   }
 
   /** Its disk has room for what the image and some megabytes need. */
@@ -47,7 +48,7 @@ export class KeyGuest {
 
   /** Another of our own, as a service after a restart has it, or one that goes another way to the server. */
   keysBy(client: IncusClient, clock = now): GuestKeys {
-    return new GuestKeys(client, quiet, clock);
+    return new GuestKeys(client, new GuestExec(client), quiet, clock);
   }
 
   async whenUp(): Promise<void> {

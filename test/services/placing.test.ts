@@ -101,6 +101,21 @@ test('all that is short is named, with how much is free and what to do', async (
   );
 });
 
+test('a virtual machine has at most the processors of its host, however many may be promised', async () => {
+  const small = host('m1', { cpuCores: 2, memoryGb: 100 });
+  const large = host('m2', { cpuCores: 4, memoryGb: 100 });
+  const four = { cpuCores: 4 };
+  have(small);
+  await create(four);
+  const virtualMachines = [smallest.template];
+  shop.faults.capabilities = { hosts: [small], virtualMachines };
+  await assert.rejects(create(four), full(/4 processors of one host \(2 free\)/));
+  await create({ cpuCores: 1 });
+  shop.faults.capabilities = { hosts: [small, large], virtualMachines };
+  for (let count = 0; count < 3; count++)
+    assert.equal(await hostOf((await create(four)).uuid), 'm2');
+});
+
 test('the ephemeral disk takes room, too', async () => {
   have(host('m1', { memoryGb: 1000, diskGb: 100 }));
   const size = { mode: 'production', cpuCores: 2, ephemeralDiskGb: 60 };

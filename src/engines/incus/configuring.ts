@@ -5,6 +5,7 @@
  */
 
 import { EngineError, type MachineSpec } from '../engine.ts';
+import { requireProcessors } from './creating.ts';
 import { isIncusError } from './incus-error.ts';
 import {
   type Devices,
@@ -30,6 +31,7 @@ export async function configureInstance(parts: Parts, machine: MachineSpec): Pro
   const place = await parts.places.instance(machine.ref);
   const object = place && (await find(parts.client, place));
   if (!object) throw notThere();
+  requireProcessors(parts, machine, object.type);
   await using changed = new AsyncDisposableStack();
   await changePorts(parts, machine, object, changed);
   await changeSizes(parts, machine, object, changed);
@@ -64,7 +66,7 @@ async function changeSizes(
     devices: inverse(devices, object.devices, { type: 'none' }),
   };
   await patch(parts, object, { config, devices }).catch((error: unknown) => {
-    throw isIncusError(error, 'refused') ? refusal(error) : error;
+    throw isIncusError(error, 'refused') ? refusal(error, object) : error;
   });
   putBack(parts, machine, changed, () => patch(parts, object, before));
 }
@@ -76,12 +78,17 @@ const cardsOf = (devices: Devices): Devices =>
 const inverse = <T>(change: object, before: Readonly<Record<string, T>>, none: T) =>
   Object.fromEntries(Object.keys(change).map((key): [string, T] => [key, before[key] ?? none]));
 
-const refusal = (cause: Error): EngineError =>
-  new EngineError(
-    'failed',
-    'The new sizes were refused: less memory than is in use, or a card that cannot be changed now. Stop the instance, then try again.',
-    { cause, detail: cause.message },
-  );
+function refusal(cause: Error, object: InstanceObject): EngineError {
+  const options = { cause, detail: cause.message };
+  if (object.type === 'virtual-machine' && isRunning(object)) {
+    const message =
+      'A virtual machine takes more memory than it was started with, and other cards, only while it is stopped. Stop the instance, then try again.';
+    return new EngineError('running', message, options);
+  }
+  const message =
+    'The new sizes were refused: less memory than is in use, or a card that cannot be changed now. Stop the instance, then try again.';
+  return new EngineError('failed', message, options);
+}
 
 /** A smaller disk than there is stays as it is: the rest of the change is not held up by it. */
 async function growDisk(parts: Parts, machine: MachineSpec, object: InstanceObject): Promise<void> {

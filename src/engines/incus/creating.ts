@@ -101,10 +101,27 @@ export async function surroundings(
   type: GuestType,
 ): Promise<Surroundings> {
   const { pool, nvidiaRuntime } = options;
+  requireProcessors({ overview }, machine, type);
   const { limitsDisks } = overview.last;
   const network = await bridge();
   const nic = guestNic(network, guestAddress(network, machine.sshPort, options.sshPorts));
   return { pool, nic, type, nvidiaRuntime, limitsDisks, isolated: overview.isolatesIds };
+}
+
+/** A container with more than there are has them all; a virtual machine would not start. */
+export function requireProcessors(
+  { overview }: Pick<Parts, 'overview'>,
+  { cpuCores, host }: MachineSpec,
+  type: GuestType,
+): void {
+  const { hosts } = overview.last;
+  const its = hosts.length === 1 ? hosts[0] : hosts.find(({ name }) => name === host);
+  const most = its?.cpuCores ?? 0;
+  if (type !== 'virtual-machine' || most === 0 || cpuCores <= most) return;
+  throw new EngineError(
+    'no_capacity',
+    `A virtual machine has at most as many processors as its host, and that has ${most}, not ${cpuCores}.`,
+  );
 }
 
 /** What is left of a failed attempt goes; after one of unknown outcome it may still be at work, and goes next time. */

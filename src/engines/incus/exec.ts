@@ -33,7 +33,7 @@ const atOnce = 4;
 const lookAgainMs = 3_000;
 const runningCode = 103;
 const unknownStatus = -1;
-/** Of a program that has nothing to say. */
+/** Its complaints, should it have any. */
 const silenceBytes = 4096;
 
 const asLoginUser = {
@@ -69,10 +69,7 @@ export class GuestExec {
    * @throws IncusError `unknown_outcome` when the program may have run; the next one gets an answer
    */
   async run(place: Place, giveUpAt: number, command: CommandFor): Promise<number> {
-    if (this.#untold.has(keyOf(place))) {
-      const silent = { limitBytes: silenceBytes };
-      return (await this.exchange(place, giveUpAt, command, silent)).status;
-    }
+    if (this.#untold.has(keyOf(place))) return this.runConnected(place, giveUpAt, command);
     return this.#inTurn(place, giveUpAt, false, command, ({ operation }) =>
       this.#statusOf(operation, giveUpAt),
     ).catch((error: unknown) => {
@@ -81,7 +78,13 @@ export class GuestExec {
     });
   }
 
-  /** The same with something to read on standard input, and what came on standard output. */
+  /** The same in every guest, and slower: with streams, although the program has nothing to say. */
+  async runConnected(place: Place, giveUpAt: number, command: CommandFor): Promise<number> {
+    const limits = { limitBytes: silenceBytes };
+    return (await this.exchange(place, giveUpAt, command, limits)).status;
+  }
+
+  /** With something to read on standard input, and what came on standard output. */
   exchange(
     place: Place,
     giveUpAt: number,

@@ -24,6 +24,7 @@ import {
 import { KeyedLock } from '../../domain/keyed-lock.ts';
 import { EngineError } from '../engine.ts';
 import type { IncusClient } from './client.ts';
+import type { GuestExec } from './exec.ts';
 import { Gathered } from './gathered.ts';
 import { status } from './guest-key-scripts.ts';
 import { IncusError, isIncusError } from './incus-error.ts';
@@ -67,9 +68,9 @@ export class GuestKeys {
   /** Errors after which a key may be in the file. */
   readonly #unheard = new WeakSet<EngineError>();
 
-  constructor(client: IncusClient, log: Log, now: () => Date) {
+  constructor(client: IncusClient, exec: GuestExec, log: Log, now: () => Date) {
     this.#client = client;
-    this.#running = new RunningKeys(client, now);
+    this.#running = new RunningKeys(exec, now);
     this.#log = log;
     this.#now = now;
   }

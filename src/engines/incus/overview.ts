@@ -192,6 +192,9 @@ export function capabilitiesOf(look: Look): EngineCapabilities {
     shells: true,
     attaches: hasCards ? ['physical', 'mig'] : [],
     templates: [...look.templates.keys()],
+    virtualMachines: [...look.templates].flatMap(([template, type]) =>
+      type === 'virtual-machine' ? [template] : [],
+    ),
     hosts: look.hosts,
   };
 }

@@ -2,6 +2,7 @@
 
 import { EngineError } from '../engine.ts';
 import { IncusClient } from './client.ts';
+import { GuestExec } from './exec.ts';
 import { Forwards } from './forwards.ts';
 import type { Bridge } from './guest-address.ts';
 import { GuestKeys } from './guest-keys.ts';
@@ -24,6 +25,7 @@ export interface Parts {
   readonly overview: Overview;
   readonly members: Members;
   readonly forwards: Forwards;
+  readonly exec: GuestExec;
   readonly keys: GuestKeys;
   /** The bridge that guests are on, read once. */
   bridge(): Promise<Bridge>;
@@ -41,6 +43,7 @@ export function openParts(options: IncusOptions): Parts {
   const members = new Members(client, options);
   const overview = new Overview(client, members, options);
   const forwards = new Forwards(client, options);
+  const exec = new GuestExec(client);
   const bridge = once(() => readBridge(client, options.network));
   const ready = once(async () => {
     await Promise.all([overview.refresh(), forwards.load(), bridge()]);
@@ -72,7 +75,8 @@ export function openParts(options: IncusOptions): Parts {
     bridge,
     ready,
     places: new Places(client, members, options),
-    keys: new GuestKeys(client, options.log, options.now ?? (() => new Date())),
+    exec,
+    keys: new GuestKeys(client, exec, options.log, options.now ?? (() => new Date())),
     close: () => {
       members.close();
       client.close();

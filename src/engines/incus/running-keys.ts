@@ -5,8 +5,7 @@
 
 import { createHash, randomBytes } from 'node:crypto';
 import { KeyedLock } from '../../domain/keyed-lock.ts';
-import type { IncusClient } from './client.ts';
-import { GuestExec } from './exec.ts';
+import type { GuestExec } from './exec.ts';
 import {
   appendCommand,
   clockCommand,
@@ -54,8 +53,8 @@ export class RunningKeys {
   /** For what takes more than one program. */
   readonly #locks = new KeyedLock();
 
-  constructor(client: IncusClient, now: () => Date) {
-    this.#exec = new GuestExec(client);
+  constructor(exec: GuestExec, now: () => Date) {
+    this.#exec = exec;
     this.#now = now;
   }
 

@@ -4,14 +4,19 @@
  * meanwhile. It counts only when the copy is marked as done: what a crash leaves has no mark, and is made anew.
  *
  * Keys are not kept out meanwhile: a line is in a guest's file by a rename after a sync, wholly or not at all.
+ *
+ * What was written in a container a moment ago is in the memory of the host, and so in the copy. A virtual machine has
+ * a memory of its own: it is asked to flush that first.
  */
 
 import type { EngineRef } from '../engine.ts';
 import { removeInstance } from './creating.ts';
 import { copyDone, holderBody, isReady, stateChange } from './instance-config.ts';
 import { instancePath, type Place, snapshotName } from './names.ts';
-import { at, copyMs, find, type InstanceObject, notThere, placeOf } from './objects.ts';
+import { at, copyMs, find, type InstanceObject, isRunning, notThere, placeOf } from './objects.ts';
 import { type Parts, settle, statePath } from './parts.ts';
+
+const flushMs = 30_000;
 
 export async function createSnapshot(
   parts: Parts,
@@ -27,6 +32,7 @@ export async function createSnapshot(
   if (earlier && isReady(earlier.config)) return;
   if (earlier) await removeInstance(parts, earlier);
   places.note(holder);
+  await flush(parts, object);
   try {
     const target = overview.last.clustered ? object.location : undefined;
     const options = at(holder, { target, operationMs: copyMs });
@@ -37,6 +43,23 @@ export async function createSnapshot(
   }
   const markDone = () => client.change('PATCH', instancePath(holder), copyDone, at(holder));
   await settle(parts, holder, markDone, (now) => now !== undefined && isReady(now.config));
+}
+
+/** Without it, the snapshot is what the disk would be after a power cut: still worth having. */
+async function flush({ exec, options }: Parts, object: InstanceObject): Promise<void> {
+  if (object.type !== 'virtual-machine' || !isRunning(object)) return;
+  const command = (leftMs: number) => {
+    const seconds = Math.max(1, Math.floor(leftMs / 1000) - 1);
+    return ['/usr/bin/timeout', '-k', '1', String(seconds), '/bin/sync'];
+  };
+  const giveUpAt = performance.now() + flushMs;
+  try {
+    const status = await exec.runConnected(placeOf(object), giveUpAt, command);
+    if (status !== 0) throw new Error(`sync ended with ${status}`);
+  } catch (error) {
+    const fields = { instance: object.name, err: error };
+    options.log('warn', 'a virtual machine was not flushed before its snapshot', fields);
+  }
 }
 
 /** Killed while it copies, Incus leaves a source frozen that it had to freeze. */

@@ -96,6 +96,7 @@ export function capabilitiesOf(
     shells: host.isolation || options.allowUnconfinedShells,
     attaches: [],
     templates: [BASE_TEMPLATE],
+    virtualMachines: [],
     hosts: [],
   };
 }
