@@ -1,11 +1,12 @@
 /** What only the Incus engine has to do: limits, leftovers of crashes, projects, cards. */
 
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { mkdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { createIncusEngine } from '../../src/engines/incus/incus.ts';
-import { instanceName, snapshotName } from '../../src/engines/incus/names.ts';
+import { instanceName, projectOf, snapshotName } from '../../src/engines/incus/names.ts';
 import type { InstanceObject } from '../../src/engines/incus/objects.ts';
 import { skipIncus } from '../support/incus.ts';
 import { runWell } from '../support/run.ts';
@@ -230,8 +231,8 @@ function describeSurroundings({ bench, opened }: World): void {
     const { place, options } = opened();
     const perOrganization = { ...options, project: 'default', projectPerOrganization: true };
     const engine = await createIncusEngine(perOrganization);
-    const orgs = [0, 1].map((number) => `${place.project}-${number}`);
-    const machines = orgs.map((orgId) => ({ ...bench.machine(), orgId }));
+    const machines = [0, 1].map(() => ({ ...bench.machine(), orgId: randomUUID() }));
+    const projects = machines.map(({ orgId }) => projectOf(perOrganization, orgId));
     const keys = [{ publicKey: bench.key.publicKey }];
     const snapshotRef = bench.snapshotRef();
     try {
@@ -249,13 +250,16 @@ function describeSurroundings({ bench, opened }: World): void {
       const { client } = place;
       for (const [index, { ref }] of machines.entries())
         await client.get(`/1.0/instances/${instanceName(ref)}`, {
-          project: `berth-${orgs[index]}`,
+          project: projects[index] ?? '',
         });
+      // Ids that begin alike, which chance does not make.
+      const taken = { ...bench.machine(), orgId: `${one.orgId.slice(0, 18)}-0000-000000000000` };
+      await rejectsWith('failed', () => engine.create(taken, bench.template, keys));
     } finally {
       for (const { ref } of machines) await engine.delete(ref);
       await engine.deleteSnapshot(snapshotRef);
-      for (const org of orgs)
-        await place.client.change('DELETE', `/1.0/projects/berth-${org}`).catch(() => undefined);
+      for (const project of projects)
+        await place.client.change('DELETE', `/1.0/projects/${project}`).catch(() => undefined);
       await engine.close({ stop: [] });
     }
   });

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { test } from 'node:test';
 import { EngineError, type MachineSpec } from '../../src/engines/engine.ts';
 import {
@@ -246,4 +247,14 @@ test('names are safe in a path and in DNS', () => {
 test('an organization has a project of its own only where the operator wants that', () => {
   assert.equal(projectOf({ project: 'p', projectPerOrganization: false }, 'org'), 'p');
   assert.equal(projectOf({ project: 'p', projectPerOrganization: true }, 'org'), 'berth-org');
+});
+
+test('the sockets of a virtual machine fit into a path that Linux takes', () => {
+  const uuid = randomUUID();
+  for (const projectPerOrganization of [true, false]) {
+    const project = projectOf({ project: 'default', projectPerOrganization }, randomUUID());
+    const folder = `${project}_${instanceName(uuid)}`;
+    const path = `/var/lib/incus/run/${folder}/virtio-fs.config.sock`;
+    assert.ok(path.length <= 107, `${path} has ${path.length} characters`);
+  }
 });

@@ -33,12 +33,16 @@ export const imageAlias = (template: string): string => `berth-${template}`;
 export const templateOf = (alias: string): string | undefined =>
   alias.startsWith('berth-') ? alias.slice('berth-'.length) : undefined;
 
-/** The project that things of this organization are in. */
+/**
+ * The project that things of this organization are in. Sockets of a virtual machine stand in a folder that is named after
+ * project and instance, and Linux takes 107 characters for the path of one (unix(7)): a part of the id has to do.
+ */
 export function projectOf(
   options: { readonly project: string; readonly projectPerOrganization: boolean },
   orgId: string,
 ): string {
-  return options.projectPerOrganization ? `berth-${requireRef(orgId)}` : options.project;
+  if (!options.projectPerOrganization) return options.project;
+  return `berth-${requireRef(orgId).replaceAll('-', '').slice(0, 14)}`;
 }
 
 export const instancePath = ({ name }: Place): string => `/1.0/instances/${name}`;

@@ -22,11 +22,15 @@ const projectConfig = {
   'restricted.devices.gpu': 'allow',
 };
 
+/** Whose a project is: its name has not the whole id. */
+const ownerKey = 'user.berth.organization';
+
 export class Places {
   readonly #client: IncusClient;
   readonly #options: IncusOptions;
   readonly #projects = new Map<string, string>();
-  readonly #made = new Set<string>();
+  /** Projects, and whose they are. */
+  readonly #made = new Map<string, string>();
   readonly #members: Pick<Members, 'lost'>;
   /** What is on which host, as of the last look. */
   #hosts: ReadonlyMap<string, string> = new Map();
@@ -54,7 +58,7 @@ export class Places {
   /** Where an instance of this organization is to be; its project is there when this resolves. */
   async forNew(ref: EngineRef, orgId: string): Promise<Place> {
     const place = { name: instanceName(ref), project: projectOf(this.#options, orgId) };
-    if (this.#options.projectPerOrganization) await this.#ensureProject(place.project);
+    if (this.#options.projectPerOrganization) await this.#ensureProject(place.project, orgId);
     this.note(place);
     return place;
   }
@@ -103,24 +107,26 @@ export class Places {
     });
   }
 
-  async #ensureProject(name: string): Promise<void> {
-    if (this.#made.has(name)) return;
-    const body = { name, description: 'An organization of Berth', config: projectConfig };
-    const isThere = this.#client.get(`/1.0/projects/${name}`, { timeoutMs: readMs }).then(
-      () => true,
-      (error: unknown) => {
-        if (isIncusError(error, 'not_found')) return false;
-        throw error;
-      },
-    );
-    if (!(await isThere)) {
+  async #ensureProject(name: string, orgId: string): Promise<void> {
+    if (this.#made.get(name) === orgId) return;
+    const config = { ...projectConfig, [ownerKey]: orgId };
+    const body = { name, description: 'An organization of Berth', config };
+    const options = { timeoutMs: readMs };
+    const found = await this.#client
+      .get<{ config: Record<string, string> }>(`/1.0/projects/${name}`, options)
+      .catch((error: unknown) => {
+        if (!isIncusError(error, 'not_found')) throw error;
+      });
+    if (found && (found.config[ownerKey] ?? orgId) !== orgId)
+      throw new EngineError('failed', 'Another organization has the project of this one.');
+    if (!found) {
       await this.#client
         .change('POST', '/1.0/projects', body, { timeoutMs: changeMs })
         .catch((error: unknown) => {
           if (!isIncusError(error, 'busy')) throw error;
         });
     }
-    this.#made.add(name);
+    this.#made.set(name, orgId);
   }
 }
 
