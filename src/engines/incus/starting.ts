@@ -35,6 +35,8 @@ import { removeLeftPort, withRoom } from './rescue.ts';
 const bootMs = { container: 60_000, 'virtual-machine': 180_000 };
 /** A virtual machine is long in starting, and every question to its agent is work for the host. */
 const keyPauseMs = { container: 25, 'virtual-machine': 500 };
+/** As long as nobody wonders about. */
+const tellAfterMs = { container: 10_000, 'virtual-machine': 60_000 };
 const checkEveryMs = 1_000;
 /**
  * The firmware of a virtual machine may reset it when it starts for the first time, as a reboot does: Incus then ends
@@ -135,24 +137,41 @@ async function makeAsWanted(
   await client.change('PATCH', instancePath(place), { config, devices }, at(place));
 }
 
-async function finishFirstStart({ client, keys }: Parts, object: InstanceObject): Promise<void> {
+async function finishFirstStart(
+  { client, keys, options }: Parts,
+  object: InstanceObject,
+): Promise<void> {
   if (isReady(object.config)) return;
   const place = placeOf(object);
   for (const key of readKeys(object.config[berthKeys.firstKeys])) {
-    await addWhenUp(() => keys.add(place, key), object.type);
+    const tell = (reason: string) =>
+      options.log('info', 'a guest does not take its first key yet', { place, reason });
+    await addWhenUp(() => keys.add(place, key), object.type, tell);
   }
   await client.change('PATCH', instancePath(place), firstStartDone, at(place));
 }
 
 /** The guest's first process is there before commands can be run beside it. */
-async function addWhenUp(add: () => Promise<unknown>, type: GuestType): Promise<void> {
-  const giveUpAt = performance.now() + bootMs[type];
+async function addWhenUp(
+  add: () => Promise<unknown>,
+  type: GuestType,
+  tell: (reason: string) => void,
+): Promise<void> {
+  const startedAt = performance.now();
+  const giveUpAt = startedAt + bootMs[type];
+  let told: string | undefined;
   for (;;) {
     try {
       await add();
       return;
     } catch (error) {
-      if (!mayPass(error) || performance.now() > giveUpAt) throw asSnapshotProblem(error);
+      const now = performance.now();
+      if (!mayPass(error) || now > giveUpAt) throw asSnapshotProblem(error);
+      const reason = String(error);
+      if (reason !== told && now - startedAt > tellAfterMs[type]) {
+        tell(reason);
+        told = reason;
+      }
     }
     await sleep(keyPauseMs[type]);
   }
