@@ -105,7 +105,12 @@ async function openService(config: Config, closers: AsyncDisposableStack): Promi
   const onExit = config.engine === 'incus' ? config.incus.onExit : config.sandboxOnExit;
   closers.defer(async () => {
     await engine.close({ stop: onExit === 'stop' ? await listInstanceRefs(store.db) : [] });
-    if (onExit === 'stop') notePlannedStop(config.dataDir);
+    if (onExit !== 'stop') return;
+    try {
+      notePlannedStop(config.dataDir);
+    } catch (error) {
+      log.warn({ err: error }, 'it was not noted that the instances were stopped on purpose');
+    }
   });
   await store.freeingTransaction(async (tx) => {
     await releaseLeases(tx, config.nodeName, Date.now());

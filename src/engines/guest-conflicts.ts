@@ -32,7 +32,10 @@ const words: Readonly<
   device: ['is a device', (name) => `Remove it (rm ${name})`],
   folder: ['is a folder', (name) => `Remove it (rm -r ${name})`],
   file: ['is a file', (name) => `Remove it (rm ${name})`],
-  closed: ['cannot be opened', (name) => `Permit it (chmod u+rwx ${name})`],
+  closed: [
+    'cannot be opened',
+    (name) => `Permit it (chmod u+rwx ${name}), on a file system that can be written`,
+  ],
   moved: ['was moved or removed', () => 'Leave it in place'],
   foreign: ['belongs to another user', () => `Give it to ${LOGIN_USER} or remove it`],
   large: ['is larger than 1 MiB', () => 'Make it shorter'],
@@ -48,4 +51,8 @@ export const homeMissing = (): EngineError =>
 
 /** The way to the file led elsewhere when it was walked again. */
 export const wayChanged = (): EngineError =>
-  guestConflict('~/.ssh', 'was changed at the same moment', 'Leave it in place');
+  guestConflict(
+    '~/.ssh',
+    'was changed at the same moment, or has a mount in it',
+    'Leave it in place, and unmount what is there',
+  );

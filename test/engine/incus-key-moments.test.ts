@@ -74,6 +74,21 @@ describe('moments of an add in an Incus guest', { skip: skipIncus }, () => {
     assert.equal(await error.outcome, undefined);
   });
 
+  it('refuses when the name of the login user is somebody else, or nobody', async () => {
+    for (const [from, to] of [
+      ['^ubuntu:x:1000:', 'ubuntu:x:1001:'],
+      ['^ubuntu:x:1001:', 'ubuntu:x:0:'],
+      ['^ubuntu:x:0:', 'other:x:1000:'],
+    ] as const) {
+      await guest.do(`sed -i "s/${from}/${to}/" /etc/passwd`, 0);
+      const { message } = await rejectsWith('guest_conflict', add);
+      assert.match(message, /user ubuntu .*1000/, to);
+    }
+    await guest.do('sed -i "s/^other:x:1000:/ubuntu:x:1000:/" /etc/passwd', 0);
+    assert.equal(await guest.text(), '');
+    assert.equal((await add()).outcome, 'added');
+  });
+
   it('refuses when sshd would look in another home', async () => {
     await guest.do('sudo sed -i "/^ubuntu:/s,:/home/ubuntu:,:/home/other:," /etc/passwd');
     try {

@@ -80,6 +80,10 @@ const inverse = <T>(change: object, before: Readonly<Record<string, T>>, none: T
 
 function refusal(cause: Error, object: InstanceObject): EngineError {
   const options = { cause, detail: cause.message };
+  if (/\bmonitor\b/i.test(cause.message)) {
+    const message = 'The instance is just being restarted. Try again in a minute.';
+    return new EngineError('timeout', message, options);
+  }
   if (object.type === 'virtual-machine' && isRunning(object)) {
     const message =
       'A virtual machine takes more memory than it was started with, and other cards, only while it is stopped. Stop the instance, then try again.';

@@ -6,11 +6,11 @@
  * - Incus cannot end a program that it started without a websocket (6.0: "This operation can't be cancelled"), and each
  *   keeps a process on the host. A guest may make all of them hang. So only a few at a time run in a guest, and
  *   one that is late keeps its place until it has really ended: more than those it can never hold.
- * - Output comes through websockets, since a recorded one is written into the guest's disk quota, which may be full. The
- *   program begins when 0, 1 and 2 are connected. A text message is the end of a stream. The fourth, `control`,
- *   is connected so that its end ends the program.
- * - Of a program in a virtual machine Incus tells the status only when it has streams (6.0: else -1), so those who were
- *   found not to tell it are given some.
+ * - Input and output are websockets, whether anything is to be said or not. Without them Incus (6.0) gives the program in
+ *   a container a log file of its own for its output, in which a guest can fill the host's disk, and kills the one in a
+ *   virtual machine before it has ended (status -1). A recorded output is written into the guest's disk quota, which may
+ *   be full. The program begins when 0, 1 and 2 are connected. A text message is the end of a stream. The fourth,
+ *   `control`, is connected so that its end ends the program.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -32,8 +32,10 @@ export interface Exchange {
 const atOnce = 4;
 const lookAgainMs = 3_000;
 const runningCode = 103;
+const neverRan = /^Command not (?:found|executable)/;
+/** Of a program whose end Incus has not seen: its connection to the agent of a virtual machine was cut, say. */
 const unknownStatus = -1;
-/** Its complaints, should it have any. */
+/** For the complaints of a program that has nothing to say. */
 const silenceBytes = 4096;
 
 const asLoginUser = {
@@ -46,6 +48,7 @@ const asLoginUser = {
     LC_ALL: 'C',
   },
   interactive: false,
+  'wait-for-websocket': true,
   'record-output': false,
 };
 
@@ -57,41 +60,25 @@ interface Started {
 export class GuestExec {
   readonly #client: IncusClient;
   readonly #turns = new SharedTurns(atOnce);
-  /** Guests that do not tell the status of a program without streams. */
-  readonly #untold = new Set<string>();
 
   constructor(client: IncusClient) {
     this.#client = client;
   }
 
-  /**
-   * The exit status. `giveUpAt` is on the clock of `performance.now()`.
-   * @throws IncusError `unknown_outcome` when the program may have run; the next one gets an answer
-   */
+  /** The exit status. `giveUpAt` is on the clock of `performance.now()`. */
   async run(place: Place, giveUpAt: number, command: CommandFor): Promise<number> {
-    if (this.#untold.has(keyOf(place))) return this.runConnected(place, giveUpAt, command);
-    return this.#inTurn(place, giveUpAt, false, command, ({ operation }) =>
-      this.#statusOf(operation, giveUpAt),
-    ).catch((error: unknown) => {
-      if (error instanceof StatusUntold) this.#untold.add(keyOf(place));
-      throw error;
-    });
-  }
-
-  /** The same in every guest, and slower: with streams, although the program has nothing to say. */
-  async runConnected(place: Place, giveUpAt: number, command: CommandFor): Promise<number> {
     const limits = { limitBytes: silenceBytes };
     return (await this.exchange(place, giveUpAt, command, limits)).status;
   }
 
-  /** With something to read on standard input, and what came on standard output. */
+  /** The same with something to read on standard input, and what came on standard output. */
   exchange(
     place: Place,
     giveUpAt: number,
     command: CommandFor,
     exchange: Exchange,
   ): Promise<{ status: number; output: Buffer }> {
-    return this.#inTurn(place, giveUpAt, true, command, async (started) => {
+    return this.#inTurn(place, giveUpAt, command, async (started) => {
       const streams = new Streams(this.#client, started, exchange, giveUpAt);
       try {
         const status = this.#statusOf(started.operation, giveUpAt);
@@ -106,14 +93,13 @@ export class GuestExec {
   #inTurn<T>(
     place: Place,
     giveUpAt: number,
-    withSockets: boolean,
     command: CommandFor,
     work: (started: Started) => Promise<T>,
   ): Promise<T> {
     return new Promise((resolve, reject) => {
       const turn = async () => {
         const leftMs = timeLeft(giveUpAt);
-        const started = await this.#start(place, command(leftMs), withSockets, leftMs);
+        const started = await this.#start(place, command(leftMs), leftMs);
         await work(started).then(resolve, async (error: unknown) => {
           reject(error);
           // With the server, the operation is gone.
@@ -131,10 +117,9 @@ export class GuestExec {
   async #start(
     { name, project }: Place,
     command: readonly string[],
-    withSockets: boolean,
     timeoutMs: number,
   ): Promise<Started> {
-    const body = { ...asLoginUser, command, 'wait-for-websocket': withSockets };
+    const body = { ...asLoginUser, command };
     const options: CallOptions = { project, timeoutMs };
     const path = `${instancePath({ name, project })}/exec`;
     const answer = await this.#client.call('POST', path, body, options);
@@ -142,9 +127,13 @@ export class GuestExec {
   }
 
   async #statusOf(operation: string, giveUpAt: number): Promise<number> {
-    const { metadata } = await this.#client.wait(operation, timeLeft(giveUpAt));
+    const { metadata } = await this.#client
+      .wait(operation, timeLeft(giveUpAt))
+      .catch((error: unknown) => {
+        throw isOfGuest(error) ? untold(error) : error;
+      });
     const { return: status } = metadata as { return: number };
-    if (status === unknownStatus) throw new StatusUntold();
+    if (status === unknownStatus) throw untold();
     return status;
   }
 
@@ -164,11 +153,18 @@ export class GuestExec {
   }
 }
 
-class StatusUntold extends IncusError {
-  constructor() {
-    super('unknown_outcome', 'Incus did not say how the program in the guest ended.');
-  }
-}
+const untold = (cause?: unknown): IncusError =>
+  new IncusError('unknown_outcome', 'Incus does not know how the program in the guest ended.', {
+    cause,
+  });
+
+/**
+ * Of a program that was started. What went wrong with it is told in words that come, in a virtual machine, from an agent
+ * that is its owner's: they are believed only where it makes no difference.
+ */
+const isOfGuest = (error: unknown): boolean =>
+  isIncusError(error, 'refused', 'busy', 'stale', 'not_found', 'not_running', 'address_taken') &&
+  !neverRan.test(error.message);
 
 const leftUntil = (giveUpAt: number): number => Math.max(0, giveUpAt - performance.now());
 

@@ -52,6 +52,8 @@ export const status = {
   notRenamed: 36,
   inputLost: 37,
   toolMissing: 38,
+  /** The name of the login user is another user's, or nobody's. */
+  stranger: 39,
 } as const;
 
 /** When a change has to be over. */

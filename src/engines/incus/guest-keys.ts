@@ -37,6 +37,8 @@ import { changeStopped, readStopped } from './stopped-keys.ts';
 
 const patienceMs = 9_000;
 const retryPauseMs = 300;
+/** A virtual machine that its owner reboots is stopped and started by Incus. */
+const resetMs = 3_000;
 /** Incus may be away for long. */
 const doubtMs = 3_600_000;
 const longestAskPauseMs = 15_000;
@@ -213,14 +215,16 @@ export class GuestKeys {
     const { place } = call;
     const instance = await find(this.#client, place);
     if (instance === undefined) throw notThere();
-    if (instance.type === 'virtual-machine') {
-      const message = 'The virtual machine is stopped. Start it, then try again.';
-      throw new EngineError('not_running', message);
-    }
-    if (instance.status !== 'Stopped') {
+    const isVirtual = instance.type === 'virtual-machine';
+    const mayBeReset = isVirtual && call.giveUpAt - performance.now() > patienceMs - resetMs;
+    if (instance.status !== 'Stopped' || mayBeReset) {
       // Started in between, or stopping: another look in a moment.
       const kind = instance.status === 'Error' ? 'host_down' : 'not_running';
       throw new IncusError(kind, `The instance is ${instance.status}.`);
+    }
+    if (isVirtual) {
+      const message = 'The virtual machine is stopped. Start it, then try again.';
+      throw new EngineError('not_running', message);
     }
     return this.#locks.run(keyOf(place), () => stopped(call));
   }

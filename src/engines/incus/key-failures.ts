@@ -1,6 +1,6 @@
 /** What went wrong with a guest's keys, as the errors that an engine may throw. */
 
-import { EngineError } from '../engine.ts';
+import { EngineError, LOGIN_USER } from '../engine.ts';
 import {
   guestConflict,
   homeMissing,
@@ -51,6 +51,12 @@ export function statusError(code: number): EngineError {
   if (place !== undefined && obstacle !== undefined) return obstacleError(place, obstacle);
   if (code === status.locked)
     return guestConflict('~/.ssh', 'is locked by a process', 'End the process that holds the lock');
+  if (code === status.stranger)
+    return guestConflict(
+      `The user ${LOGIN_USER}`,
+      `is not who has the id 1000 and the home /home/${LOGIN_USER}`,
+      'Put that right in /etc/passwd',
+    );
   if (code === status.moved || code === status.notRenamed) return wayChanged();
   if (code === status.noSpace)
     return asEngineError(new IncusError('no_space', detail), failedWords);

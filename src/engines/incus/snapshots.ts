@@ -54,7 +54,7 @@ async function flush({ exec, options }: Parts, object: InstanceObject): Promise<
   };
   const giveUpAt = performance.now() + flushMs;
   try {
-    const status = await exec.runConnected(placeOf(object), giveUpAt, command);
+    const status = await exec.run(placeOf(object), giveUpAt, command);
     if (status !== 0) throw new Error(`sync ended with ${status}`);
   } catch (error) {
     const fields = { instance: object.name, err: error };

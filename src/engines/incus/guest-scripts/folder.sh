@@ -34,8 +34,10 @@ sound() {
 }
 
 enter "$HOME" 6 "$HOME"
-# Where sshd looks, which asks for the user's home.
-[ ~ubuntu -ef . ] || exit 67
+# Where sshd looks, and as whom: it asks for the user's home and id. A process only where the file does not tell.
+[ ~ubuntu -ef . ] || exit 39
+while IFS=: read -r name _ id _; do [ "$name" = ubuntu ] && break; done 2>/dev/null </etc/passwd
+[ "$id" = 1000 ] || [ "$(id -u ubuntu 2>/dev/null)" = 1000 ] || exit 39
 made=
 if ! [ -h .ssh ] && ! [ -e .ssh ]; then
   [ "$make" ] || exit 24
