@@ -31,7 +31,6 @@ export async function configureInstance(parts: Parts, machine: MachineSpec): Pro
   const place = await parts.places.instance(machine.ref);
   const object = place && (await find(parts.client, place));
   if (!object) throw notThere();
-  requireProcessors(parts, machine, object.type);
   await using changed = new AsyncDisposableStack();
   await changePorts(parts, machine, object, changed);
   await changeSizes(parts, machine, object, changed);
@@ -61,6 +60,7 @@ async function changeSizes(
   const config = settingsChange(object.config, sizesOf(machine));
   const devices = deviceChange(cardsOf(object.devices), gpuDevices(machine.gpus));
   if (Object.keys({ ...config, ...devices }).length === 0) return;
+  requireProcessors(parts, machine, object.type);
   const before = {
     config: inverse(config, object.config, ''),
     devices: inverse(devices, object.devices, { type: 'none' }),
