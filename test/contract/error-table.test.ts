@@ -14,7 +14,7 @@ import { ask, checkAnswer, checkErrorBody } from '../support/http.ts';
 import { makeKeyPair } from '../support/keys.ts';
 import { sandboxProcesses } from '../support/processes.ts';
 import { firstAnswer } from '../support/raw-socket.ts';
-import { eventually } from '../support/waiting.ts';
+import { eventually, sleep } from '../support/waiting.ts';
 import { OPERATIONS, pathOf, wantedInstance } from './operations.ts';
 
 const house = await openHouse();
@@ -215,6 +215,9 @@ function beginRequest(): Promise<{ socket: Socket; received: () => Buffer }> {
 
 test('503 unavailable: a request that arrives while the service is shutting down', async () => {
   const { socket, received } = await beginRequest();
+  // A connection that the service has not taken yet would be reset; they are taken in turn.
+  await sleep(200);
+  assert.equal((await fetch(`${service.baseUrl}/healthz`)).status, 200);
   const refused = async (): Promise<true | undefined> =>
     fetch(`${service.baseUrl}/healthz`).then(
       () => undefined,

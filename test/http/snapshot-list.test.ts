@@ -6,6 +6,7 @@ import { newOrderedId } from '../../src/domain/ids.ts';
 import type { SnapshotRow } from '../../src/store/schema.ts';
 import { insertSnapshot, updateSnapshot } from '../../src/store/snapshots.ts';
 import { snapshots as snapshotsShape } from '../support/contract.ts';
+import { sleep } from '../support/waiting.ts';
 import { type Served, serve } from './served.ts';
 import { newTenantToken } from './tenants.ts';
 
@@ -31,6 +32,8 @@ before(async () => {
 after(() => served.close());
 
 async function put(name: string, facts: Partial<SnapshotRow>, orgId = served.shop.actor.orgId) {
+  // Of one millisecond ids have no order.
+  await sleep(2);
   const id = newOrderedId();
   const row = { id, org_id: orgId, engine_ref: id, instance_id: firstSource, name };
   const rest = { status: 'READY' as const, minimum_disk_size_gb: 10, created_at: 9000 };
