@@ -8,7 +8,7 @@ import { IncusClient } from '../../src/engines/incus/client.ts';
 import { GuestExec } from '../../src/engines/incus/exec.ts';
 import { IncusError } from '../../src/engines/incus/incus-error.ts';
 import { skipIncus } from '../support/incus.ts';
-import { sleep } from '../support/waiting.ts';
+import { eventually, sleep } from '../support/waiting.ts';
 import { numberedKey, rejectsWith } from './engine-contract.ts';
 import { KeyGuest, Relay } from './incus-key-guest.ts';
 import { makeTemporaryFolder } from './temporary-folder.ts';
@@ -216,6 +216,18 @@ describe('keys in an Incus guest', { skip: skipIncus }, () => {
     }
   });
 
+  it('connects nothing that Incus does not wait for', async () => {
+    const folder = makeTemporaryFolder('incus-relay-');
+    const relay = new Relay(folder, guest.incus.url);
+    try {
+      await relay.open();
+      await holdingEach(relay, guest);
+    } finally {
+      await relay.close();
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
+
   it('finds out what a program did when Incus cannot say how it ended', async () => {
     const { url, project } = guest.incus;
     const client = new UnsureClient({ endpoints: [url], tls: undefined, project });
@@ -285,11 +297,29 @@ async function viaRelay(relay: Relay, guest: KeyGuest): Promise<void> {
   assert.equal(await guest.text(), `${numberedKey(1)}\n${numberedKey(3)}\n`);
 }
 
-/** A program of this name comes first on the way that the shell looks for it. */
+/** A connection that comes when the program has begun may come when it ends, which Incus does not survive. */
+async function holdingEach(relay: Relay, guest: KeyGuest): Promise<void> {
+  const keys = guest.keysBy(relay.client);
+  let count = 1;
+  for (let number = 1; number <= count; number += 1) {
+    await guest.clear();
+    relay.hold('/websocket?', number);
+    const added = keys.add(guest.place, KEY);
+    await eventually('the connection', 5000, () => relay.held.isHolding || undefined);
+    await sleep(300);
+    count = relay.held.seen;
+    assert.equal(await guest.text(), '', `without connection ${number} of ${count}`);
+    relay.letGo();
+    assert.equal((await added).outcome, 'added');
+  }
+  assert.equal(count, 3);
+}
+
 /** Of all files in it, now. */
 const folderBytes = (folder: string): number =>
   readdirSync(folder).reduce((sum, name) => sum + statSync(join(folder, name)).size, 0);
 
+/** A program of this name comes first on the way that the shell looks for it. */
 async function replacingTool(
   guest: KeyGuest,
   name: string,

@@ -130,7 +130,7 @@ export class KeyGuest {
   }
 }
 
-/** A way to the server that can be shut, opened, and made to lose answers. */
+/** A way to the server that can be shut, opened, made to lose answers, and made to hold requests back. */
 export class Relay {
   readonly client: IncusClient;
   readonly #path: string;
@@ -139,6 +139,7 @@ export class Relay {
   #server: Server | undefined;
   /** Requests that hold this text are passed on, and the connection is cut before they are answered. */
   #losing: { text: string; times: number; spared: number } | undefined;
+  #holding: { text: string; number: number; seen: number; letGo?: () => void } | undefined;
 
   constructor(folder: string, url: string) {
     this.#path = join(folder, 'relay.socket');
@@ -149,6 +150,28 @@ export class Relay {
 
   lose(text: string, times = 1, spared = 0): void {
     this.#losing = { text, times, spared };
+  }
+
+  /** The request of this number, from 1, that holds this text is kept until `letGo`. */
+  hold(text: string, number: number): void {
+    this.#holding = { text, number, seen: 0 };
+  }
+
+  /** How many requests with that text there were, and whether one of them is kept. */
+  get held(): { seen: number; isHolding: boolean } {
+    return { seen: this.#holding?.seen ?? 0, isHolding: this.#holding?.letGo !== undefined };
+  }
+
+  letGo(): void {
+    this.#holding?.letGo?.();
+    this.#holding = undefined;
+  }
+
+  #mustWait(chunk: Buffer): boolean {
+    const holding = this.#holding;
+    if (!holding || !chunk.includes(holding.text)) return false;
+    holding.seen += 1;
+    return holding.seen === holding.number;
   }
 
   async open(): Promise<void> {
@@ -176,7 +199,8 @@ export class Relay {
           isLosing = true;
         }
       }
-      other.write(chunk);
+      if (this.#holding && this.#mustWait(chunk)) this.#holding.letGo = () => other.write(chunk);
+      else other.write(chunk);
     });
     other.on('data', (chunk: Buffer) => {
       if (isLosing) socket.destroy();
