@@ -184,9 +184,15 @@ function complaint(options: DaemonOptions, ended: boolean): string {
   const what = ended ? 'Incus ended right after its start' : 'Incus does not answer';
   const path = logFileOf(options);
   if (!existsSync(path)) return `${what}. See: journalctl -u incus`;
-  const last = readFileSync(path, 'utf8').trimEnd().split('\n').slice(-8).join('\n');
-  return `${what}. The end of ${path}:\n${last}`;
+  return `${what}. The end of ${path}:\n${lastLines(path)}`;
 }
+
+const lastLines = (path: string): string =>
+  readFileSync(path, 'utf8').trimEnd().split('\n').slice(-12).join('\n');
+
+/** The end of its log when a daemon that was started by hand has ended; undefined while it runs. */
+export const lastWords = (options: DaemonOptions, { pid }: Daemon): string | undefined =>
+  pid === undefined || isIncusd(pid) ? undefined : lastLines(logFileOf(options));
 
 /** The API answers before all is loaded; this call says when it is. */
 async function isReady(socketPath: string): Promise<boolean> {

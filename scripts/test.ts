@@ -8,6 +8,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { constants } from 'node:os';
 import { join } from 'node:path';
+import type { PrivateIncus } from '../test/support/incus-host.ts';
 import { ensureSystemPackages } from './system-packages.ts';
 import {
   type EngineName,
@@ -83,8 +84,8 @@ function readTotals(text: string): Totals {
   }
 }
 
-/** Why Incus cannot be had here; otherwise what the tests have to know of the one that was started. */
-async function openIncus(): Promise<string | Readonly<Record<string, string>>> {
+/** Why Incus cannot be had here; otherwise the one that was started. */
+async function openIncus(): Promise<string | PrivateIncus> {
   if (process.platform !== 'linux' || process.getuid?.() !== 0)
     return 'Incus is started by root only, and this is not root';
   const { ensureIncusPackages } = await import('./incus-packages.ts');
@@ -93,7 +94,7 @@ async function openIncus(): Promise<string | Readonly<Record<string, string>>> {
   try {
     const incus = await openPrivateIncus(say);
     removeIncus = incus.remove;
-    return incus.environment;
+    return incus;
   } catch (error) {
     return `Incus could not be started: ${error instanceof Error ? error.message : error}`;
   }
@@ -101,7 +102,13 @@ async function openIncus(): Promise<string | Readonly<Record<string, string>>> {
 
 async function runOnIncus(pass: Pass, options: readonly string[]): Promise<Outcome> {
   const incus = await openIncus();
-  if (typeof incus !== 'string') return runPass(pass, options, incus);
+  if (typeof incus !== 'string') {
+    const outcome = await runPass(pass, options, incus.environment);
+    const lastWords = incus.lastWords();
+    if (lastWords === undefined) return outcome;
+    say(`\nIncus died while the tests ran. Its log ends:\n${lastWords}\n`);
+    return { ...outcome, code: outcome.code || 1 };
+  }
   const skipped = pass.files.length;
   say(`\nSKIPPING ALL OF INCUS (${skipped} test files): ${incus}.\n`);
   const isWanted = engine === 'incus';

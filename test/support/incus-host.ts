@@ -9,6 +9,7 @@ import {
   type Daemon,
   ensureIncusDaemon,
   hasSystemd,
+  lastWords,
   lxcfsDir,
   stopIncusDaemon,
 } from '../../scripts/incus-daemon.ts';
@@ -38,6 +39,8 @@ export interface PrivateIncus {
   kill(): Promise<void>;
   /** Starts the daemon again; resolves when it is ready. */
   restart(): Promise<void>;
+  /** The end of its log when it has ended; undefined while it runs. */
+  lastWords(): string | undefined;
   /** Removes it; resolves when nothing of it is left. */
   remove(): Promise<void>;
 }
@@ -86,6 +89,7 @@ export async function openPrivateIncus(say: Say): Promise<PrivateIncus> {
         restarting = starting;
         daemon = await starting;
       },
+      lastWords: () => lastWords(options, daemon),
       remove,
     };
   } catch (error) {
