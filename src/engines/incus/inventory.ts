@@ -27,6 +27,8 @@ export class Inventory {
   readonly #parts: Parts;
   /** What was found last, by project and name. */
   #last: ReadonlyMap<string, InstanceObject> = new Map();
+  /** What was paused at the last look. */
+  #frozen: ReadonlySet<string> = new Set();
 
   constructor(parts: Parts) {
     this.#parts = parts;
@@ -42,10 +44,15 @@ export class Inventory {
     const isSure = ({ status, location }: InstanceObject) =>
       status !== 'Error' || lost.has(location);
     const objects = found.objects.filter(isSure);
-    const of = (kind: string) =>
-      objects.filter(({ config }) => config[berthKeys.kind] === kind && config[berthKeys.ref]);
+    const before = this.#frozen;
+    this.#frozen = new Set(objects.filter(isFrozen).map(keyOf));
+    // Incus pauses a guest for a moment when an operator's own tools take a snapshot or a copy of it.
+    const pauses = (object: InstanceObject) => isFrozen(object) && !before.has(keyOf(object));
+    const factsOf = (object: InstanceObject) =>
+      this.#factsOf(pauses(object) ? { ...object, status: 'Running' } : object);
+    const of = (kind: string) => objects.filter((object) => isOfKind(object, kind));
     return {
-      instances: new Map(of('instance').map((object) => [refOf(object), this.#factsOf(object)])),
+      instances: new Map(of('instance').map((object) => [refOf(object), factsOf(object)])),
       snapshots: new Set(
         of('snapshot')
           // Of one on a lost host perhaps the name alone is known.
@@ -71,7 +78,7 @@ export class Inventory {
     const query = { recursion: '1', ...places.everywhere };
     const options = { query, timeoutMs: readMs };
     const listed = await client.get<ListedObject[]>('/1.0/instances', options);
-    return listed.map((object) => this.#whole(object));
+    return listed.filter((object) => places.mayBeOurs(object)).map((object) => this.#whole(object));
   }
 
   /** What Incus leaves out is as it was; after a restart of the service the name alone is known. */
@@ -139,4 +146,12 @@ export class Inventory {
   }
 }
 
+/** A copy that an operator made has all of our keys, and another name. */
+function isOfKind({ name, config }: InstanceObject, kind: string): boolean {
+  const { [berthKeys.kind]: noted, [berthKeys.ref]: ref } = config;
+  const named = refOfName(name);
+  return named?.kind === kind && noted === kind && named.ref === ref;
+}
+
+const isFrozen = ({ status }: InstanceObject): boolean => status === 'Frozen';
 const refOf = ({ config }: InstanceObject): EngineRef => config[berthKeys.ref] ?? '';

@@ -45,4 +45,12 @@ export function projectOf(
   return `berth-${requireRef(orgId).replaceAll('-', '').slice(0, 14)}`;
 }
 
+/** Operators may have things of the same names in projects of their own, as copies. */
+export const isProjectOfOurs = (
+  options: { readonly project: string; readonly projectPerOrganization: boolean },
+  project: string,
+): boolean =>
+  project === options.project ||
+  (options.projectPerOrganization && /^berth-[0-9a-f]{14}$/.test(project));
+
 export const instancePath = ({ name }: Place): string => `/1.0/instances/${name}`;

@@ -7,7 +7,14 @@ import { EngineError, type EngineRef } from '../engine.ts';
 import type { IncusClient } from './client.ts';
 import { isIncusError } from './incus-error.ts';
 import type { Members } from './members.ts';
-import { instanceName, type Place, projectOf, snapshotName } from './names.ts';
+import {
+  instanceName,
+  isProjectOfOurs,
+  type Place,
+  projectOf,
+  refOfName,
+  snapshotName,
+} from './names.ts';
 import { changeMs, type InstanceObject, readMs } from './objects.ts';
 import type { IncusOptions } from './options.ts';
 
@@ -100,11 +107,17 @@ export class Places {
   async list(timeoutMs: number): Promise<Place[]> {
     const query = this.everywhere;
     const paths = await this.#client.get<string[]>('/1.0/instances', { query, timeoutMs });
-    return paths.map((path) => {
+    const places = paths.map((path) => {
       const { pathname, searchParams } = new URL(path, 'http://incus');
       const name = pathname.slice(pathname.lastIndexOf('/') + 1);
       return { name, project: searchParams.get('project') ?? 'default' };
     });
+    return places.filter((place) => this.mayBeOurs(place));
+  }
+
+  /** By where it is and what it is called. */
+  mayBeOurs({ name, project }: Place): boolean {
+    return refOfName(name) !== undefined && isProjectOfOurs(this.#options, project);
   }
 
   async #ensureProject(name: string, orgId: string): Promise<void> {
