@@ -10,7 +10,7 @@ import { SnapshotKeeper } from './snapshot-keeper.ts';
 import { StrayReporter } from './strays.ts';
 
 const vanished =
-  'The disk of this instance is gone from the engine. Delete the instance, or restore a snapshot.';
+  'This instance is gone from the engine, or was changed there by hand. Ask the operator, or delete it and restore a snapshot.';
 const unreachable =
   'The host of this instance does not answer. The instance comes back when its host does.';
 
@@ -106,8 +106,10 @@ export class Monitor {
 
   async #compareFacts(instance: InstanceRow, facts: InstanceFacts): Promise<void> {
     const wanted = instance.status_before ?? instance.status;
-    if (facts.state === 'stopped' && wanted === 'RUNNING')
+    if (facts.state === 'stopped' && wanted === 'RUNNING') {
+      if (facts.unsettled) return;
       return this.#repair(instance, 'instance.start', 'STARTING');
+    }
     if (facts.state === 'running' && wanted === 'STOPPED')
       return this.#repair(instance, 'instance.stop', 'STOPPING');
     if (instance.status !== 'UNKNOWN') return;

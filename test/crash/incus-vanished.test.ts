@@ -22,7 +22,11 @@ describe('behind the back of the service', { skip, concurrency: 1 }, () => {
   });
   after(() => house.dispose());
 
-  const change = (method: 'PUT' | 'DELETE', path: string, body?: unknown): Promise<unknown> => {
+  const change = (
+    method: 'POST' | 'PUT' | 'PATCH' | 'DELETE',
+    path: string,
+    body?: unknown,
+  ): Promise<unknown> => {
     const { client, project } = placeOf(house);
     return client.change(method, path, body, { project, timeoutMs: 60_000 });
   };
@@ -40,6 +44,29 @@ describe('behind the back of the service', { skip, concurrency: 1 }, () => {
     await settled(house, NOTICED_MS);
     assert.equal((await house.api.instance(uuid)).status, 'RUNNING');
     assert.equal(await loginProblem(login), undefined);
+  });
+
+  test('what was given the name of an instance is not taken for it, and is not deleted', async () => {
+    const { uuid, login } = await house.machine();
+    const other = await house.machine();
+    const name = instancePath(uuid).split('/').at(-1) ?? '';
+    const source = instancePath(other.uuid).split('/').at(-1);
+    await stop(uuid);
+    await change('DELETE', instancePath(uuid));
+    const copy = { type: 'copy', source, instance_only: true };
+    await change('POST', '/1.0/instances', { name: 'copied', profiles: [], source: copy });
+    await change('POST', '/1.0/instances/copied', { name });
+    const marks = { config: { 'user.berth.ref': other.uuid } };
+    await change('PATCH', instancePath(uuid), marks);
+    await eventually('it is missed', NOTICED_MS, async () =>
+      (await house.api.instance(uuid)).status === 'UNKNOWN' ? true : undefined,
+    );
+    assert.notEqual(await loginProblem(login), undefined);
+    await house.api.deleteInstance(uuid);
+    await house.api.gone(uuid);
+    await change('DELETE', instancePath(uuid));
+    assert.equal(await loginProblem(other.login), undefined);
+    await settled(house, NOTICED_MS);
   });
 
   test('an instance that was deleted is UNKNOWN, says why, and can be deleted', async () => {

@@ -6,7 +6,8 @@ import { join } from 'node:path';
 import { IncusClient } from '../../src/engines/incus/client.ts';
 import { GuestExec } from '../../src/engines/incus/exec.ts';
 import { GuestKeys } from '../../src/engines/incus/guest-keys.ts';
-import { instancePath, type Place } from '../../src/engines/incus/names.ts';
+import { berthKeys } from '../../src/engines/incus/instance-config.ts';
+import { instanceName, instancePath, type Place } from '../../src/engines/incus/names.ts';
 import { Sftp } from '../../src/engines/incus/sftp.ts';
 import { type IncusPlace, openIncusPlace } from '../support/incus.ts';
 import { eventually } from '../support/waiting.ts';
@@ -31,13 +32,15 @@ export class KeyGuest {
 
   /** Its disk has room for what the image and some megabytes need. */
   static async open(name: string): Promise<KeyGuest> {
-    const guest = new KeyGuest(await openIncusPlace(), name);
+    const called = instanceName(name);
+    const guest = new KeyGuest(await openIncusPlace(), called);
     const { client, pool, project } = guest.incus;
     const body = {
-      name,
+      name: called,
       type: 'container',
       start: true,
       profiles: [],
+      config: { [berthKeys.kind]: 'instance', [berthKeys.ref]: name },
       source: { type: 'image', alias: 'berth-base' },
       devices: { root: { type: 'disk', path: '/', pool, size: '600MiB' } },
     };

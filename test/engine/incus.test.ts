@@ -166,12 +166,13 @@ function describeLeftovers({ bench, opened, call, read }: World): void {
     const { engine } = bench;
     const { machine, login } = await bench.run();
     const state = `/1.0/instances/${instanceName(machine.ref)}/state`;
-    const look = async () => (await engine.inventory()).instances.get(machine.ref)?.state;
+    const look = async () => (await engine.inventory()).instances.get(machine.ref);
     for (const action of ['freeze', 'stop']) {
+      assert.equal((await look())?.state, 'running');
       await call('PUT', state, { action, force: true, timeout: 30 });
-      // Whoever takes a snapshot with other tools freezes it for a moment.
-      if (action === 'freeze') assert.equal(await look(), 'running');
-      assert.equal(await look(), 'stopped');
+      // Other tools stop or freeze it for a moment.
+      assert.deepEqual(await look(), { state: 'stopped', unsettled: true });
+      assert.deepEqual(await look(), { state: 'stopped' });
       await engine.start(machine);
       assert.equal(await sshWell(login, 'id -un'), 'ubuntu\n');
     }

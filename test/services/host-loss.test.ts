@@ -138,7 +138,7 @@ test('deleting is accepted meanwhile, and done when the host is back', async () 
 test('what vanished comes back when the engine has it again, and says what it is until then', async () => {
   vanished(running);
   await monitor.look();
-  assert.match((await rowOf(running)).failure ?? '', /^The disk of this instance is gone/);
+  assert.match((await rowOf(running)).failure ?? '', /^This instance is gone/);
   unreachable(running);
   await monitor.look();
   assert.match((await rowOf(running)).failure ?? '', /does not answer/);
@@ -217,6 +217,19 @@ test('one that runs and has no address is started, which gives it one', async ()
   assert.equal((await rowOf(running)).status, 'STARTING');
   await shop.settle();
   assert.notEqual((await rowOf(running)).port, null);
+});
+
+test('one that ran at the last look is not started over the head of whoever stops it', async () => {
+  for (const [unsettled, status] of [
+    [true, 'RUNNING'],
+    [false, 'STARTING'],
+  ] as const) {
+    const stopped = { state: 'stopped', unsettled } as const;
+    shop.faults.facts = (ref, facts) => (ref === running ? stopped : facts);
+    await monitor.look();
+    assert.equal((await rowOf(running)).status, status);
+  }
+  await shop.settle();
 });
 
 test('an instance that cannot be set right keeps nobody else from it', async () => {

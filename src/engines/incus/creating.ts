@@ -22,7 +22,7 @@ import {
   stateChange,
 } from './instance-config.ts';
 import { instancePath, type Place } from './names.ts';
-import { at, copyMs, find, type InstanceObject, isRunning, placeOf } from './objects.ts';
+import { at, copyMs, find, type InstanceObject, isOurs, isRunning, placeOf } from './objects.ts';
 import { type Parts, settle, statePath } from './parts.ts';
 import { hostDown } from './places.ts';
 import { isNoDisk, removeEmptyFolder } from './rescue.ts';
@@ -136,6 +136,16 @@ async function afterFailure(parts: Parts, place: Place, error: unknown): Promise
     'The disk of the host is full. Free some space on it, or use another host.',
     { detail: error.message, cause: error },
   );
+}
+
+/** What is none of ours any more, or never was, is left to the operator. */
+export async function removeOurs(parts: Parts, object: InstanceObject): Promise<void> {
+  if (isOurs(object)) return removeInstance(parts, object);
+  const { name, project } = object;
+  parts.options.log('warn', 'what has the name of ours is none of ours, and is left', {
+    name,
+    project,
+  });
 }
 
 /** Ends it if it runs, and removes it with its disk. */

@@ -30,7 +30,7 @@ import { status } from './guest-key-scripts.ts';
 import { IncusError, isIncusError } from './incus-error.ts';
 import { keyError, mayHaveRun, mayPass, statusError } from './key-failures.ts';
 import { keyOf, type Place } from './names.ts';
-import { find, notThere } from './objects.ts';
+import { find, isOurs, notThere } from './objects.ts';
 import type { Log } from './options.ts';
 import { type Call, type Change, marginMs, newCall, RunningKeys, sha256 } from './running-keys.ts';
 import { changeStopped, readStopped } from './stopped-keys.ts';
@@ -214,7 +214,7 @@ export class GuestKeys {
     }
     const { place } = call;
     const instance = await find(this.#client, place);
-    if (instance === undefined) throw notThere();
+    if (instance === undefined || !isOurs(instance)) throw notThere();
     const isVirtual = instance.type === 'virtual-machine';
     const mayBeReset = isVirtual && call.giveUpAt - performance.now() > patienceMs - resetMs;
     if (instance.status !== 'Stopped' || mayBeReset) {

@@ -9,7 +9,14 @@ import {
 import { inTime } from './in-time.ts';
 import { berthKeys, isReady } from './instance-config.ts';
 import { instanceName, keyOf, type Place, refOfName } from './names.ts';
-import { find, type InstanceObject, isRunning, type ListedObject, readMs } from './objects.ts';
+import {
+  find,
+  type InstanceObject,
+  isOurs,
+  isRunning,
+  type ListedObject,
+  readMs,
+} from './objects.ts';
 import type { Parts } from './parts.ts';
 import { publishedPorts, sshEndpoint } from './publishing.ts';
 
@@ -27,8 +34,8 @@ export class Inventory {
   readonly #parts: Parts;
   /** What was found last, by project and name. */
   #last: ReadonlyMap<string, InstanceObject> = new Map();
-  /** What was paused at the last look. */
-  #frozen: ReadonlySet<string> = new Set();
+  /** What did not run at the last look; undefined before the first. */
+  #stopped: ReadonlySet<string> | undefined;
 
   constructor(parts: Parts) {
     this.#parts = parts;
@@ -44,13 +51,16 @@ export class Inventory {
     const isSure = ({ status, location }: InstanceObject) =>
       status !== 'Error' || lost.has(location);
     const objects = found.objects.filter(isSure);
-    const before = this.#frozen;
-    this.#frozen = new Set(objects.filter(isFrozen).map(keyOf));
-    // Incus pauses a guest for a moment when an operator's own tools take a snapshot or a copy of it.
-    const pauses = (object: InstanceObject) => isFrozen(object) && !before.has(keyOf(object));
-    const factsOf = (object: InstanceObject) =>
-      this.#factsOf(pauses(object) ? { ...object, status: 'Running' } : object);
-    const of = (kind: string) => objects.filter((object) => isOfKind(object, kind));
+    const before = this.#stopped;
+    this.#stopped = new Set(objects.filter((object) => !isRunning(object)).map(keyOf));
+    // An operator's own tools pause or stop a guest for a moment to copy it, to restart it, to take a snapshot back.
+    const factsOf = (object: InstanceObject): InstanceFacts => {
+      const facts = this.#factsOf(object);
+      const mayPass = facts.state === 'stopped' && before?.has(keyOf(object)) === false;
+      return mayPass ? { ...facts, unsettled: true } : facts;
+    };
+    const of = (kind: string) =>
+      objects.filter((object) => object.config[berthKeys.kind] === kind && isOurs(object));
     return {
       instances: new Map(of('instance').map((object) => [refOf(object), factsOf(object)])),
       snapshots: new Set(
@@ -146,12 +156,4 @@ export class Inventory {
   }
 }
 
-/** A copy that an operator made has all of our keys, and another name. */
-function isOfKind({ name, config }: InstanceObject, kind: string): boolean {
-  const { [berthKeys.kind]: noted, [berthKeys.ref]: ref } = config;
-  const named = refOfName(name);
-  return named?.kind === kind && noted === kind && named.ref === ref;
-}
-
-const isFrozen = ({ status }: InstanceObject): boolean => status === 'Frozen';
 const refOf = ({ config }: InstanceObject): EngineRef => config[berthKeys.ref] ?? '';

@@ -3,8 +3,8 @@
 import { EngineError } from '../engine.ts';
 import type { CallOptions, IncusClient } from './client.ts';
 import { isIncusError } from './incus-error.ts';
-import type { Devices, GuestType, Settings } from './instance-config.ts';
-import { instancePath, type Place } from './names.ts';
+import { berthKeys, type Devices, type GuestType, type Settings } from './instance-config.ts';
+import { instancePath, type Place, refOfName } from './names.ts';
 
 export interface InstanceObject {
   readonly name: string;
@@ -48,6 +48,13 @@ export const notThere = (): EngineError =>
 
 export const isRunning = ({ status }: InstanceObject): boolean =>
   status !== 'Stopped' && status !== 'Frozen' && status !== 'Error';
+
+/** A copy that an operator made has all of our keys and another name, and may have been given the name of another one. */
+export function isOurs({ name, config }: Pick<InstanceObject, 'name' | 'config'>): boolean {
+  const named = refOfName(name);
+  const { [berthKeys.kind]: kind, [berthKeys.ref]: ref } = config;
+  return named !== undefined && named.kind === kind && named.ref === ref;
+}
 
 export const placeOf = ({ name, project }: InstanceObject): Place => ({ name, project });
 

@@ -10,7 +10,7 @@
  */
 
 import type { EngineRef } from '../engine.ts';
-import { removeInstance } from './creating.ts';
+import { removeInstance, removeOurs } from './creating.ts';
 import { copyDone, holderBody, isReady, stateChange } from './instance-config.ts';
 import { instancePath, type Place, snapshotName } from './names.ts';
 import { at, copyMs, find, type InstanceObject, isRunning, notThere, placeOf } from './objects.ts';
@@ -72,5 +72,5 @@ async function thaw(parts: Parts, object: InstanceObject): Promise<void> {
 export async function deleteSnapshot(parts: Parts, snapshotRef: EngineRef): Promise<void> {
   const place = await parts.places.snapshot(snapshotRef);
   const object = place && (await find(parts.client, place));
-  if (object) await removeInstance(parts, object);
+  if (object) await removeOurs(parts, object);
 }

@@ -1,7 +1,7 @@
 /** Stops instances and deletes them. */
 
 import type { EngineRef } from '../engine.ts';
-import { removeInstance, stopAtOnce } from './creating.ts';
+import { removeOurs, stopAtOnce } from './creating.ts';
 import { isIncusError } from './incus-error.ts';
 import { stateChange } from './instance-config.ts';
 import { at, find, type InstanceObject, isRunning, placeOf } from './objects.ts';
@@ -40,6 +40,6 @@ async function stopGently(parts: Parts, object: InstanceObject): Promise<void> {
 export async function deleteInstance(parts: Parts, ref: EngineRef): Promise<void> {
   const place = await parts.places.instance(ref);
   const object = place && (await find(parts.client, place));
-  if (object) await removeInstance(parts, object);
+  if (object) await removeOurs(parts, object);
   await parts.forwards.withdraw(ref);
 }
