@@ -7,6 +7,7 @@ import { existsSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import {
   type Daemon,
+  type DaemonOptions,
   ensureIncusDaemon,
   hasSystemd,
   lastWords,
@@ -24,6 +25,7 @@ import {
   removeIncus,
   stateFolderOf,
 } from './incus-removal.ts';
+import { allProcesses } from './processes.ts';
 import { startRemover } from './remover.ts';
 
 type Say = (line: string) => void;
@@ -46,6 +48,35 @@ export interface PrivateIncus {
 }
 
 const REMOVAL = join(import.meta.dirname, 'incus-removal.ts');
+
+/**
+ * Killed while a guest ends, Incus 6.0 may find a cable on a bridge that is gone a moment later. It gives that bridge up
+ * until somebody ends its dnsmasq and starts it once more, as an operator would.
+ */
+async function startWithNetworks(options: DaemonOptions): Promise<Daemon> {
+  for (let tries = 1; ; tries += 1) {
+    const daemon = await ensureIncusDaemon(options);
+    if (tries === 3 || (await hasItsNetworks(daemon))) return daemon;
+    options.say?.('Incus gave a bridge up: starting it again ...');
+    await stopIncusDaemon(daemon, { signal: 'SIGTERM' });
+    const folder = join(options.incusDir, 'networks');
+    for (const { pid, command } of allProcesses())
+      if (command.includes('dnsmasq') && command.includes(`${folder}/`))
+        process.kill(pid, 'SIGKILL');
+  }
+}
+
+async function hasItsNetworks({ socketPath }: Daemon): Promise<boolean> {
+  const endpoints = [`unix:${socketPath}`];
+  const client = new IncusClient({ endpoints, tls: undefined, project: 'default' });
+  try {
+    const query = { recursion: '1' };
+    const all = await client.get<{ status: string }[]>('/1.0/networks', { query });
+    return all.every(({ status }) => status !== 'Unavailable');
+  } finally {
+    client.close();
+  }
+}
 
 export async function openPrivateIncus(say: Say): Promise<PrivateIncus> {
   for (const folder of abandonedFolders()) {
@@ -85,7 +116,7 @@ export async function openPrivateIncus(say: Say): Promise<PrivateIncus> {
       signal: (signal) => void (daemon.pid && process.kill(daemon.pid, signal)),
       kill: () => stopIncusDaemon(daemon, { signal: 'SIGKILL' }),
       restart: async () => {
-        const starting = ensureIncusDaemon(options);
+        const starting = startWithNetworks(options);
         restarting = starting;
         daemon = await starting;
       },
