@@ -205,28 +205,14 @@ describe('keys in an Incus guest', { skip: skipIncus }, () => {
     assert.equal((await added).outcome, 'added');
   });
 
-  it('goes on when the server comes back, and tells its own work from what was there', async () => {
-    const folder = makeTemporaryFolder('incus-relay-');
-    const relay = new Relay(folder, guest.incus.url);
-    try {
-      await viaRelay(relay, guest);
-    } finally {
-      await relay.close();
-      rmSync(folder, { recursive: true, force: true });
-    }
-  });
+  it('goes on when the server comes back, and tells its own work from what was there', () =>
+    withRelay(guest, (relay) => viaRelay(relay, guest)));
 
-  it('connects nothing that Incus does not wait for', async () => {
-    const folder = makeTemporaryFolder('incus-relay-');
-    const relay = new Relay(folder, guest.incus.url);
-    try {
+  it('connects nothing that Incus does not wait for', () =>
+    withRelay(guest, async (relay) => {
       await relay.open();
       await holdingEach(relay, guest);
-    } finally {
-      await relay.close();
-      rmSync(folder, { recursive: true, force: true });
-    }
-  });
+    }));
 
   it('finds out what a program did when Incus cannot say how it ended', async () => {
     const { url, project } = guest.incus;
@@ -254,10 +240,10 @@ describe('keys in an Incus guest', { skip: skipIncus }, () => {
     await rejectsWith('not_running', () => guest.keys.add(gone, KEY));
     await rejectsWith('not_running', () => guest.keys.read(gone));
     await rejectsWith('not_running', () => guest.keys.remove(gone, MATCH));
-    const folder = makeTemporaryFolder('incus-relay-');
-    const keys = guest.keysBy(new Relay(folder, guest.incus.url).client);
-    await inTime(() => rejectsWith('unavailable', () => keys.add(guest.place, KEY)));
-    rmSync(folder, { recursive: true, force: true });
+    await withRelay(guest, async ({ client }) => {
+      const keys = guest.keysBy(client);
+      await inTime(() => rejectsWith('unavailable', () => keys.add(guest.place, KEY)));
+    });
   });
 });
 
@@ -270,6 +256,18 @@ class UnsureClient extends IncusClient {
     const { once } = this;
     this.once = undefined;
     return once ? { ...ended, metadata: await once() } : ended;
+  }
+}
+
+/** One that is shut until the work opens it. */
+async function withRelay(guest: KeyGuest, work: (relay: Relay) => Promise<void>): Promise<void> {
+  const folder = makeTemporaryFolder('incus-relay-');
+  const relay = new Relay(folder, guest.incus.url);
+  try {
+    await work(relay);
+  } finally {
+    await relay.close();
+    rmSync(folder, { recursive: true, force: true });
   }
 }
 

@@ -25,7 +25,7 @@ import {
   removeIncus,
   stateFolderOf,
 } from './incus-removal.ts';
-import { allProcesses } from './processes.ts';
+import { allProcesses, endProcess } from './processes.ts';
 import { startRemover } from './remover.ts';
 
 type Say = (line: string) => void;
@@ -61,14 +61,15 @@ async function startWithNetworks(options: DaemonOptions): Promise<Daemon> {
     await stopIncusDaemon(daemon, { signal: 'SIGTERM' });
     const folder = join(options.incusDir, 'networks');
     for (const { pid, command } of allProcesses())
-      if (command.includes('dnsmasq') && command.includes(`${folder}/`))
-        process.kill(pid, 'SIGKILL');
+      if (command.includes('dnsmasq') && command.includes(`${folder}/`)) endProcess(pid);
   }
 }
 
+const clientAt = (url: string): IncusClient =>
+  new IncusClient({ endpoints: [url], tls: undefined, project: 'default' });
+
 async function hasItsNetworks({ socketPath }: Daemon): Promise<boolean> {
-  const endpoints = [`unix:${socketPath}`];
-  const client = new IncusClient({ endpoints, tls: undefined, project: 'default' });
+  const client = clientAt(`unix:${socketPath}`);
   try {
     const query = { recursion: '1' };
     const all = await client.get<{ status: string }[]>('/1.0/networks', { query });
@@ -100,7 +101,7 @@ export async function openPrivateIncus(say: Say): Promise<PrivateIncus> {
     let daemon: Daemon = await ensureIncusDaemon(options);
     if (!hadLxcfs && !hasSystemd()) noteLxcfs(folder);
     const url = `unix:${daemon.socketPath}`;
-    const client = new IncusClient({ endpoints: [url], tls: undefined, project: 'default' });
+    const client = clientAt(url);
     const pool = await makePool(client, daemon.incusDir, say);
     await importImage(client, pool, say);
     client.close();

@@ -3,9 +3,9 @@
  *
  * What is not obvious:
  *
- * - Incus cannot end a program that it started without a websocket (6.0: "This operation can't be cancelled"), and each
- *   keeps a process on the host. A guest may make all of them hang. So only a few at a time run in a guest, and
- *   one that is late keeps its place until it has really ended: more than those it can never hold.
+ * - Each program keeps a process on the host until it has ended, and a guest may make all of them hang. So only a few at
+ *   a time run in a guest, and one that is late keeps its place until it has really ended: more than those it can never
+ *   hold.
  * - Input and output are websockets, whether anything is to be said or not. Without them Incus (6.0) gives the program in
  *   a container a log file of its own for its output, in which a guest can fill the host's disk, and kills the one in a
  *   virtual machine before it has ended (status -1). A recorded output is written into the guest's disk quota, which may
