@@ -5,12 +5,14 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { IncusClient } from '../../src/engines/incus/client.ts';
+import type { NewInstance } from '../support/client.ts';
 import { House, type Machine, newTenantToken } from '../support/house.ts';
 import { skipIncus } from '../support/incus.ts';
 import { importImage } from '../support/incus-contents.ts';
 import { run } from '../support/run.ts';
 import { Service } from '../support/service.ts';
 import { sshWell } from '../support/ssh.ts';
+import { eventually } from '../support/waiting.ts';
 import { Cluster, clusterPool } from './cluster.ts';
 
 /** Made for `{ skip }`: why there can be no cluster here; false where there can. */
@@ -46,6 +48,8 @@ gpu_types:
 prices: { additional_vcpus: 0, disk_gb: 0, ephemeral_disk_gb: 0 }
 templates:
 ${template('base', '')}${template('first', 'hosts: [m1]')}${template('third', 'hosts: [m3]')}`;
+
+const OPEN_MS = 40_000;
 
 interface Listed {
   readonly name: string;
@@ -86,6 +90,16 @@ export class ClusterHouse extends House {
       rmSync(folder, { recursive: true, force: true });
       throw error;
     }
+  }
+
+  /** After a change of leader the cluster has its members back one by one, and lets nothing be put on them before. */
+  override async machine(wanted: Partial<NewInstance> = {}): Promise<Machine> {
+    const make = () =>
+      super.machine(wanted).catch((error: Error) => {
+        if (/No host that .* can be reached now/.test(error.message)) return undefined;
+        throw error;
+      });
+    return eventually('a host that is open', OPEN_MS, make, 500);
   }
 
   /** Everything that the cluster has, as it sees it itself. */
