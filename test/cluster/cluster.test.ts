@@ -19,6 +19,8 @@ if (skip !== false) console.error(`SKIPPING THE CLUSTER: ${skip}`);
 /** "Within seconds": a host is lost after two silences of 1.5 s, and this machine is slow. */
 const NOTICE_MS = 15_000;
 const RETURN_MS = 40_000;
+/** Until the members that are left have chosen another leader: 23 s have been seen. */
+const LEADER_MS = 60_000;
 
 let house: ClusterHouse;
 /** The instances by the member that has them; the second of `m2` is a restored one. */
@@ -65,7 +67,7 @@ async function takesKey({ uuid, login }: Machine): Promise<void> {
 
 /** The lost one may have been the leader: until the others have another one, nothing is changed anywhere. */
 async function hasLeader({ uuid }: Machine): Promise<void> {
-  await eventually('a key on a member that is there', 20_000, async () => {
+  await eventually('a key on a member that is there', LEADER_MS, async () => {
     const { status } = await house.api.call('POST', `/v1/instances/${uuid}/add_key`);
     return status === 200 ? true : undefined;
   });
