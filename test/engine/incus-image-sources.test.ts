@@ -1,5 +1,8 @@
 import assert from 'node:assert/strict';
-import { mkdir, readdir, writeFile } from 'node:fs/promises';
+import { once } from 'node:events';
+import { mkdir, readdir, readlink, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { EngineError } from '../../src/engines/engine.ts';
@@ -100,4 +103,35 @@ test('a build that fails says why, leaves nothing, and clears up after those tha
       error instanceof EngineError && /mmdebstrap said:[\s\S]*127\.0\.0\.1/.test(error.message),
   );
   assert.deepEqual(await readdir(cacheFolder), [`.building-${process.pid}-two`]);
+});
+
+/** Of the processes that run in this folder. */
+async function mountsOfThoseIn(folder: string): Promise<Set<string>> {
+  const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name));
+  const read = async (pid: string) =>
+    (await readlink(`/proc/${pid}/cwd`)) === folder ? readlink(`/proc/${pid}/ns/mnt`) : '';
+  const found = await Promise.all(pids.map((pid) => read(pid).catch(() => '')));
+  return new Set(found.filter((mounts) => mounts !== ''));
+}
+
+test('of a build that is killed no mount is left on the host', { skip: !isRoot }, async () => {
+  const cacheFolder = makeTemporaryFolder('berth-image-');
+  const looked = Promise.withResolvers<void>();
+  const empty = createServer(async (_request, response) => {
+    await looked.promise;
+    response.writeHead(404).end();
+  });
+  empty.listen(0, '127.0.0.1');
+  await once(empty, 'listening');
+  const { port } = empty.address() as AddressInfo;
+  const options = { cacheFolder, suite: 'bookworm', mirror: `http://127.0.0.1:${port}/debian` };
+  const built = assert.rejects(buildImage({ ...options, progress: () => {} }), EngineError);
+  await once(empty, 'request');
+  const [folder = ''] = await readdir(cacheFolder);
+  const mounts = await mountsOfThoseIn(join(cacheFolder, folder));
+  looked.resolve();
+  await built;
+  empty.close();
+  assert.equal(mounts.size, 1);
+  assert.equal(mounts.has(await readlink('/proc/self/ns/mnt')), false);
 });

@@ -94,11 +94,12 @@ async function build(
     const step = /^I: (.*\.\.\.)$/.exec(line)?.[1];
     if (step !== undefined) progress(`  ${step}`);
   };
-  await runTool('mmdebstrap', mmdebstrapWords(distribution, mirrors), { folder, onLine });
+  const words = mmdebstrapWords(distribution, mirrors);
+  await runTool('mmdebstrap', words, { folder, onLine, ownMounts: true });
   progress('Packing the tree ...');
   await mkdir(join(folder, 'image'));
-  const words = ['-comp', 'zstd', '-quiet', '-no-progress', 'image/rootfs.squashfs'];
-  await runTool('sqfstar', words, { folder, input: 'rootfs.tar' });
+  const packing = ['-comp', 'zstd', '-quiet', '-no-progress', 'image/rootfs.squashfs'];
+  await runTool('sqfstar', packing, { folder, input: 'rootfs.tar' });
   await writeFile(join(folder, 'metadata.yaml'), metadataOf(distribution, now()));
   await runTool('tar', ['-czf', 'image/metadata.tar.gz', ...asRoot, 'metadata.yaml'], { folder });
 }
