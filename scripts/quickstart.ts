@@ -127,12 +127,18 @@ async function useService(
   const state = { ...(await account(env, service.url, saved)), engine, ca, instance, login };
   writeSavedState(dataDir, state);
   const client = createClient({ baseUrl: state.url, token: state.token });
+  let isStopping = false;
+  void stopped.then(() => {
+    isStopping = true;
+  });
+  // A step that Ctrl-C comes upon fails only because the service is going.
+  const tell = (line?: string) => !isStopping && say(line);
   let failed = 0;
   if (flags.demo || flags.check)
-    failed = await demonstrate({ flags, client, service, dataDir, state, stopped });
+    failed = await demonstrate({ flags, client, service, dataDir, state, stopped, tell });
   if (flags.check) return failed === 0 ? 0 : 1;
-  say(paste(readSavedState(dataDir) ?? state, dataDir));
-  say('Berth is running. Ctrl-C stops it; the next start finds everything as it was.');
+  tell(paste(readSavedState(dataDir) ?? state, dataDir));
+  tell('Berth is running. Ctrl-C stops it; the next start finds everything as it was.');
   await stopped;
   say('\nStopping ...');
   await service.stop();
@@ -180,24 +186,25 @@ interface Stage {
   readonly dataDir: string;
   readonly state: SavedState;
   readonly stopped: Promise<void>;
+  readonly tell: Demo['say'];
 }
 
 /** The main job, unless this data folder has seen it. Resolves with the number of steps that failed. */
 async function demonstrate(stage: Stage): Promise<number> {
-  const { flags, client, service, dataDir, state } = stage;
+  const { flags, client, service, dataDir, state, tell } = stage;
   const known = await find(client, state.instance);
   if (known && !flags.check) {
     // Its port may be another one than the last time.
     writeSavedState(dataDir, { ...state, login: loginLine(dataDir, known) });
-    say(`Found everything as it was: instance ${known.id} is ${known.status}.`);
+    tell(`Found everything as it was: instance ${known.id} is ${known.status}.`);
     return 0;
   }
   const { shells } = service.engine.capabilities;
-  const demo: Demo = { client, dataDir, shells, say, instance: known?.id };
+  const demo: Demo = { client, dataDir, shells, say: tell, instance: known?.id };
   const result = await Promise.race([runDemo(demo), stage.stopped.then(() => undefined)]);
   if (!result) return 1;
   writeSavedState(dataDir, { ...state, instance: result.instance, login: result.login });
-  say(`\n${result.passed} passed, ${result.failed} failed, ${result.skipped} skipped\n`);
+  tell(`\n${result.passed} passed, ${result.failed} failed, ${result.skipped} skipped\n`);
   return result.failed;
 }
 
