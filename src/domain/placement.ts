@@ -4,7 +4,7 @@
  */
 
 import { attachesNothing, type GpuType } from './catalog.ts';
-import { noCapacity } from './errors.ts';
+import { AppError, noCapacity } from './errors.ts';
 
 export interface Device {
   readonly attach: string;
@@ -96,12 +96,18 @@ const adviceFor = (lacks: readonly Lack[]): string =>
 
 /**
  * Of the hosts that can be reached and have room the one with the fewest instances, then the first by name.
- * @throws AppError `no_capacity` that says what is short
+ * @throws AppError `no_capacity` that says what is short; `unavailable` when no host that it may be on is there now
  */
 export function choosePlace(rooms: readonly Room[], overcommit: Overcommit, wish: Wish): Place {
-  const open = openRooms(rooms, wish);
-  if (open.length === 0)
+  const allowed = rooms.filter(({ host }) => isAllowed(host, wish));
+  if (allowed.length === 0)
     throw noCapacity(
+      'There is no host that this may be placed on: the operator has named others in the catalog, or none is known yet.',
+    );
+  const open = allowed.filter(({ host }) => host.online);
+  if (open.length === 0)
+    throw new AppError(
+      'unavailable',
       'No host that this may be placed on can be reached now. Try again in a minute, or tell the operator.',
     );
   const judged = open.map((room) => judgeRoom(room, overcommit, wish));
@@ -119,9 +125,9 @@ export function choosePlace(rooms: readonly Room[], overcommit: Overcommit, wish
 
 /** The same as a question. */
 export function canPlace(rooms: readonly Room[], overcommit: Overcommit, wish: Wish): boolean {
-  return openRooms(rooms, wish).some(
-    (room) => judgeRoom(room, overcommit, wish).lacks.length === 0,
-  );
+  return rooms
+    .filter(({ host }) => host.online && isAllowed(host, wish))
+    .some((room) => judgeRoom(room, overcommit, wish).lacks.length === 0);
 }
 
 /** @throws AppError `no_capacity` when the host of an instance has no room for what is added to it */
@@ -168,10 +174,8 @@ const gpusWanted = (type: GpuType, count: number): number =>
 const allows = (hosts: readonly string[], name: string): boolean =>
   hosts.length === 0 || hosts.includes(name);
 
-const openRooms = (rooms: readonly Room[], { hosts, gpuType }: Wish): Room[] =>
-  rooms.filter(
-    ({ host }) => host.online && allows(hosts, host.name) && allows(gpuType.hosts, host.name),
-  );
+const isAllowed = ({ name }: Host, { hosts, gpuType }: Wish): boolean =>
+  allows(hosts, name) && allows(gpuType.hosts, name);
 
 function judgeRoom(room: Room, overcommit: Overcommit, wish: Wish): Judged {
   const { gpuType, numGpus } = wish;

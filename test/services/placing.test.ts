@@ -160,6 +160,14 @@ test('where there is one host everything is on it, whatever it was called before
   await assert.rejects(create(), full(/0 free/));
 });
 
+test('hosts that do not answer now are no lack of room: the engine is out of reach', async () => {
+  have(host('m1', { online: false }), host('m2', { online: false }));
+  await assert.rejects(create(), {
+    kind: 'unavailable',
+    message: /^No host that this may be placed on can be reached now/,
+  });
+});
+
 test('a template and a GPU type may be had on some hosts alone', async () => {
   have(host('m1'), host('m2', { memoryGb: 8 }));
   for (let count = 0; count < 2; count++)
@@ -170,7 +178,7 @@ test('a template and a GPU type may be had on some hosts alone', async () => {
   );
   assert.equal(await hostOf((await create()).uuid), 'm1');
   const a100 = { gpuType: 'a100', mode: 'production', cpuCores: 16, diskSizeGb: 100 };
-  await assert.rejects(create(a100), full(/^No host that this may be placed on can be reached/));
+  await assert.rejects(create(a100), full(/^There is no host that this may be placed on/));
 });
 
 test('the engine is told which host where there are several, and none where there is one', async () => {
