@@ -62,7 +62,7 @@ export function requireEngine(path: string, engine: string): void {
   if (noted === engine) return;
   throw new AppError(
     'conflict',
-    `The data folder ${path} is of the engine ${noted}, not ${engine}. Start it with --engine ${noted} (or BERTH_ENGINE=${noted}), or choose another folder with --data.`,
+    `The data folder ${path} is of the engine ${noted}, not ${engine}. Start it with --engine ${noted} (or BERTH_ENGINE=${noted}), or choose another folder with --data or BERTH_DATA.`,
   );
 }
 
