@@ -7,6 +7,8 @@ export type EngineName = 'sandbox' | 'incus';
 export interface Pass {
   readonly engine: EngineName;
   readonly files: readonly string[];
+  /** How many of them run at the same moment. */
+  readonly width: number;
 }
 
 export interface Wishes {
@@ -40,8 +42,17 @@ export function planPasses({ paths, quick, engine }: Wishes): Pass[] {
   const all = filesOf(paths.length > 0 ? paths : ['test']);
   const isWanted = (file: string) => !quick || !slow.some(([files]) => files.test(file));
   const passes: readonly Pass[] = [
-    { engine: 'sandbox', files: all.filter((file) => !onIncus.test(file) && isWanted(file)) },
-    { engine: 'incus', files: all.filter((file) => onIncus.test(file) || onBoth.test(file)) },
+    {
+      engine: 'sandbox',
+      files: all.filter((file) => !onIncus.test(file) && isWanted(file)),
+      width: 3,
+    },
+    {
+      engine: 'incus',
+      files: all.filter((file) => onIncus.test(file) || onBoth.test(file)),
+      // They wait more: for guests that boot, and for a cluster that notices.
+      width: 4,
+    },
   ];
   const only = quick ? 'sandbox' : engine;
   return passes.filter(

@@ -51,7 +51,7 @@ async function leave(code: number): Promise<never> {
 
 /** One run of node's runner over these files. */
 async function runPass(
-  { engine, files }: Pass,
+  { engine, files, width }: Pass,
   options: readonly string[],
   environment: Readonly<Record<string, string>>,
 ): Promise<Outcome> {
@@ -60,7 +60,7 @@ async function runPass(
     ...[`--test-reporter=${join(import.meta.dirname, 'test-totals.ts')}`],
     ...['--test-reporter-destination=stderr'],
   ];
-  const runner = ['--test', ...reporters, '--test-concurrency=3', '--test-timeout=600000'];
+  const runner = ['--test', ...reporters, `--test-concurrency=${width}`, '--test-timeout=600000'];
   const child = spawn(process.execPath, [...runner, ...options, ...files], {
     stdio: ['inherit', 'inherit', 'inherit', 'pipe'],
     env: { ...process.env, BERTH_TEST_ENGINE: engine, ...environment },
