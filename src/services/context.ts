@@ -60,3 +60,13 @@ export function requireState(action: InstanceAction, instance: InstanceRow): boo
   const hint = reason ?? verdict.hint;
   throw new AppError('conflict', `Instance ${instance.identifier} is ${instance.status}. ${hint}`);
 }
+
+/** Its owner stopped or deleted it: that is why something failed in it, whatever the engine says. */
+export async function requireUp(db: Db, actor: Actor, uuid: string): Promise<void> {
+  const { identifier, status } = await requireInstance(db, actor, uuid);
+  if (status === 'STOPPING' || status === 'STOPPED')
+    throw new AppError(
+      'conflict',
+      `Instance ${identifier} is ${status}: that was asked for meanwhile.`,
+    );
+}

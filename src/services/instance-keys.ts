@@ -30,7 +30,8 @@ import {
 } from '../store/instance-keys.ts';
 import type { InstanceKeyRow, InstanceRow } from '../store/schema.ts';
 import { audit } from './audit.ts';
-import { type Actor, requireInstance, requireState, type ServiceContext } from './context.ts';
+import type { Actor, ServiceContext } from './context.ts';
+import { requireInstance, requireState, requireUp } from './context.ts';
 import { explainEngineError, withDeadline } from './engine-errors.ts';
 import { inTurn } from './in-turn.ts';
 import type { OnConfirm } from './kept-answers.ts';
@@ -107,11 +108,10 @@ export class InstanceKeyService {
     const key = input.publicKey === undefined ? undefined : parsePublicKey(input.publicKey);
     const instance = await requireInstance(this.#context.store.db, actor, reference);
     requireState('add_key', instance);
-    const expiresAt = input.expiresInSeconds && {
-      expiresAt: new Date(this.#expiry(input.expiresInSeconds)),
-    };
+    const { expiresInSeconds: seconds } = input;
+    const expiresAt = seconds && new Date(Math.floor(this.#context.now() / 1000 + seconds) * 1000);
     const request = (parsed: SshPublicKey): KeyRequest => {
-      const entry = { publicKey: parsed.line, ...(expiresAt || {}) };
+      const entry = { publicKey: parsed.line, ...(expiresAt && { expiresAt }) };
       return { actor, instance, key: parsed, entry, verify: input.verify, onConfirm };
     };
     return key ? this.#addSupplied(request(key)) : this.#addGenerated(request);
@@ -193,6 +193,7 @@ export class InstanceKeyService {
       return await withDeadline(work, engineDeadlineMs);
     } catch (error) {
       void this.#takeBackLate(request, work);
+      await requireUp(this.#context.store.db, request.actor, request.instance.id);
       throw explainEngineError(error);
     }
   }
@@ -216,12 +217,11 @@ export class InstanceKeyService {
       });
   }
 
-  async #prove(request: KeyRequest): Promise<void> {
-    const { ip, port, identifier } = request.instance;
-    if (!request.verify) return;
+  async #prove({ instance: { ip, port, identifier }, key, verify }: KeyRequest): Promise<void> {
+    if (!verify) return;
     if (ip === null || port === null)
       throw new AppError('conflict', `Instance ${identifier} has no address yet.`);
-    await proveLogin({ ip, port }, request.key);
+    await proveLogin({ ip, port }, key);
   }
 
   async #recordSupplied(request: KeyRequest, added: AddKeyOutcome): Promise<ConfirmedKey> {
@@ -292,9 +292,5 @@ export class InstanceKeyService {
     } catch (error) {
       log.warn({ ...about(request), err: error }, 'a key will be taken back later');
     }
-  }
-
-  #expiry(seconds: number): number {
-    return Math.floor(this.#context.now() / 1000 + seconds) * 1000;
   }
 }

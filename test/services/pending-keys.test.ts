@@ -92,6 +92,38 @@ test('a guest that hangs is asked again after a rest that grows', async () => {
   assert.ok((await pendingOf(hostile)) < 3);
 });
 
+test('an add that fails because its owner stops or deletes the instance says so, and leaves no key', async () => {
+  const uuid = await make();
+  const addWhile = async (change: () => Promise<unknown>) => {
+    const gate = Promise.withResolvers<void>();
+    shop.faults.gates.set('addKey', gate.promise);
+    shop.faults.inject('addKey', 1, { kind: 'timeout' });
+    const added = add(uuid);
+    const askedFor = () => pendingOf(uuid).then((count) => count > 0 || undefined);
+    await eventually('it is on its way', PATIENCE_MS, askedFor);
+    await change();
+    gate.resolve();
+    return added;
+  };
+  await assert.rejects(
+    addWhile(() => shop.instances.stop(shop.actor, uuid)),
+    {
+      kind: 'conflict',
+      message: /is STOPPING/,
+    },
+  );
+  await shop.settle();
+  await shop.instances.start(shop.actor, uuid);
+  await shop.settle();
+  await assert.rejects(
+    addWhile(() => shop.instances.delete(shop.actor, uuid)),
+    {
+      kind: 'not_found',
+    },
+  );
+  await shop.settle();
+});
+
 test('looking after states, ports and sizes asks no guest for keys', async () => {
   shop.faults.hangingGuests.add(hostile);
   await shop.monitor.look('states');
