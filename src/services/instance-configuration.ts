@@ -27,6 +27,7 @@ export class InstanceConfiguration {
   readonly #configured = new Set<string>();
   /** Until when it is looked again although all was as it should be: a time, or unknown while the engine is away. */
   readonly #doubtful = new Map<string, number | undefined>();
+  /** What the log has said once already: instances, and ports of theirs, that cannot be set right yet. */
   readonly #reported = new Set<string>();
 
   constructor(context: ServiceContext) {
@@ -78,9 +79,18 @@ export class InstanceConfiguration {
       const settled = facts.state === 'stopped' || (same && this.#configured.has(id));
       if (settled && !leftovers.has(id)) continue;
       const work = () => withDeadline(this.#restore(id), engineDeadlineMs);
-      await this.inTurn(id, work).catch((error: unknown) => {
-        log.warn({ err: error, instance: id }, 'an instance could not be brought to its settings');
-      });
+      await this.inTurn(id, work).then(
+        () => this.#reported.delete(id),
+        (error: unknown) => {
+          const fields = { err: error, instance: id };
+          if (!this.#reported.has(id))
+            log.warn(
+              fields,
+              'an instance could not be brought to its settings; tried at every look',
+            );
+          this.#reported.add(id);
+        },
+      );
     }
   }
 
