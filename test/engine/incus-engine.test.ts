@@ -167,14 +167,21 @@ function describeLeftovers({ bench, opened, call, read }: World): void {
     const { machine, login } = await bench.run();
     const state = `/1.0/instances/${instanceName(machine.ref)}/state`;
     const look = async () => (await engine.inventory()).instances.get(machine.ref);
+    const put = (action: string) => call('PUT', state, { action, force: true, timeout: 30 });
     for (const action of ['freeze', 'stop']) {
       assert.equal((await look())?.state, 'running');
-      await call('PUT', state, { action, force: true, timeout: 30 });
+      await put(action);
       // Other tools stop or freeze it for a moment.
       assert.deepEqual(await look(), { state: 'stopped', unsettled: true });
       assert.deepEqual(await look(), { state: 'stopped' });
       await engine.start(machine);
       assert.equal(await sshWell(login, 'id -un'), 'ubuntu\n');
+    }
+    // And again in the next moment.
+    for (const _times of [1, 2]) {
+      await put('stop');
+      assert.deepEqual(await look(), { state: 'stopped', unsettled: true });
+      await put('start');
     }
     await engine.delete(machine.ref);
   });

@@ -34,8 +34,8 @@ export class Inventory {
   readonly #parts: Parts;
   /** What was found last, by project and name. */
   #last: ReadonlyMap<string, InstanceObject> = new Map();
-  /** What did not run at the last look; undefined before the first. */
-  #stopped: ReadonlySet<string> | undefined;
+  /** Of what did not run at the last look, when it was started last; undefined before the first look. */
+  #stopped: ReadonlyMap<string, string> | undefined;
 
   constructor(parts: Parts) {
     this.#parts = parts;
@@ -52,11 +52,13 @@ export class Inventory {
       status !== 'Error' || lost.has(location);
     const objects = found.objects.filter(isSure);
     const before = this.#stopped;
-    this.#stopped = new Set(objects.filter((object) => !isRunning(object)).map(keyOf));
+    const stopped = objects.filter((object) => !isRunning(object));
+    this.#stopped = new Map(stopped.map((object) => [keyOf(object), object.last_used_at]));
     // An operator's own tools pause or stop a guest for a moment to copy it, to restart it, to take a snapshot back.
     const factsOf = (object: InstanceObject): InstanceFacts => {
       const facts = this.#factsOf(object);
-      const mayPass = facts.state === 'stopped' && before?.has(keyOf(object)) === false;
+      const since = before ? before.get(keyOf(object)) : object.last_used_at;
+      const mayPass = facts.state === 'stopped' && since !== object.last_used_at;
       return mayPass ? { ...facts, unsettled: true } : facts;
     };
     const of = (kind: string) =>

@@ -15,6 +15,8 @@ export interface InstanceObject {
   readonly status: string;
   /** The member; `none` without a cluster. */
   readonly location: string;
+  /** When it was started last. */
+  readonly last_used_at: string;
   readonly config: Settings;
   readonly devices: Devices;
 }
