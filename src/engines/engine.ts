@@ -76,7 +76,7 @@ export interface Endpoint {
 export interface InstanceFacts {
   /** `unreachable`: the engine has it, on a host that does not answer. */
   readonly state: 'running' | 'stopped' | 'unreachable';
-  /** Of one that is stopped: it was not at the last look, and whoever stopped it may be about to start it again. */
+  /** Of one that is stopped: it was not, or was started since, at the last look; whoever stopped it may start it again. */
   readonly unsettled?: boolean;
   /** The host it is on, where the engine has several. */
   readonly host?: string;
