@@ -204,13 +204,13 @@ async function addSupplied(demo: Demo, steps: Steps, instance: Instance): Promis
 async function snapshot(demo: Demo, steps: Steps, id: string): Promise<void> {
   const name = `quickstart-${new Date().toISOString().slice(0, 19).replace(/[:T]/g, '-')}`;
   await steps.do('Take a snapshot: POST /v1/snapshots/create', async () => {
-    const { message } = await demo.client.createSnapshot({ instanceId: id, name });
+    await demo.client.createSnapshot({ instanceId: id, name });
     await waitForSnapshot(demo.client, name);
-    return `${message} It is READY.`;
+    return `The snapshot "${name}" is READY.`;
   });
   await steps.do('List snapshots: GET /v1/snapshots/list', async () => {
     const list = await demo.client.listSnapshots();
-    return list.map((one) => JSON.stringify(one)).join('\n');
+    return `[${list.map((one) => JSON.stringify(one)).join(',\n ')}]`;
   });
 }
 

@@ -30,7 +30,12 @@ export function makeDataFolder(path: string): void {
 /** Step by step: a recursive mkdir never ends where nothing can be made, as in /proc. */
 function makeFolder(path: string): void {
   if (!existsSync(dirname(path))) makeFolder(dirname(path));
-  mkdirSync(path, { mode: 0o711 });
+  try {
+    mkdirSync(path, { mode: 0o711 });
+  } catch (error) {
+    // Somebody else has made it at the same moment.
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  }
 }
 
 const plannedStopName = 'stopped-as-planned';

@@ -31,12 +31,16 @@ export interface Failure {
 }
 
 /** Turns whatever was thrown into an exit code and a text; only a defect of ours gets a stack trace. */
-export function explainFailure(error: unknown): Failure {
+export function explainFailure(
+  error: unknown,
+  env: Readonly<Record<string, string | undefined>> = {},
+): Failure {
   if (error instanceof CommanderError) {
     return { exitCode: error.exitCode === 0 ? exitCodes.ok : exitCodes.usage };
   }
   if (error instanceof CliError) return { exitCode: error.exitCode, text: error.message };
-  if (error instanceof ApiError) return explainApiError(error);
+  if (error instanceof ApiError)
+    return explainApiError(error, env.BERTH_TOKEN ? badVariable : logInAgain);
   if (error instanceof UnreachableError) return explainUnreachable(error);
   if (error instanceof AppError) return { exitCode: codeOfKind(error.kind), text: error.message };
   // Known by its name: the CLI imports nothing of the server but its entry, and that only when asked to serve.
@@ -54,12 +58,16 @@ export function explainFailure(error: unknown): Failure {
 const isOfTheSystem = (error: Error): boolean =>
   'errno' in error && typeof error.errno === 'number' && 'code' in error;
 
-function explainApiError(error: ApiError): Failure {
+const logInAgain = 'Log in again with: berth login';
+const badVariable =
+  'The token is that of BERTH_TOKEN, which goes before the one that berth login saved. Correct it, or: unset BERTH_TOKEN';
+
+function explainApiError(error: ApiError, whatNext: string): Failure {
   switch (error.status) {
     case 401:
       return {
         exitCode: exitCodes.auth,
-        text: `${error.message}\nLog in again with: berth login`,
+        text: `${error.message}\n${whatNext}`,
       };
     case 403:
       return { exitCode: exitCodes.auth, text: error.message };

@@ -12,7 +12,7 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
 try {
   await buildProgram(processTerminal).parseAsync(process.argv);
 } catch (error) {
-  const failure = explainFailure(error);
+  const failure = explainFailure(error, processTerminal.env);
   if (failure.text !== undefined) printNote(processTerminal, `berth: ${failure.text}`);
   // At once: a service that failed to start may have left timers running.
   process.exit(failure.exitCode);

@@ -217,11 +217,15 @@ export class InstanceKeyService {
       });
   }
 
-  async #prove({ instance: { ip, port, identifier }, key, verify }: KeyRequest): Promise<void> {
+  async #prove({ actor, instance, key, verify }: KeyRequest): Promise<void> {
+    const { id, ip, port, identifier } = instance;
     if (!verify) return;
     if (ip === null || port === null)
       throw new AppError('conflict', `Instance ${identifier} has no address yet.`);
-    await proveLogin({ ip, port }, key);
+    await proveLogin({ ip, port }, key).catch(async (error: unknown) => {
+      await requireUp(this.#context.store.db, actor, id);
+      throw error;
+    });
   }
 
   async #recordSupplied(request: KeyRequest, added: AddKeyOutcome): Promise<ConfirmedKey> {

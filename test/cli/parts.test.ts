@@ -102,6 +102,12 @@ test('what stops the service from starting is told without a stack', () => {
   assert.match(explainFailure(explainStart(new TypeError('m'), env)).text ?? '', /defect/);
 });
 
+test('who is refused a token hears which one it was', () => {
+  const refusal = new ApiError(401, 'unauthorized', 'm');
+  assert.equal(explainFailure(refusal).text, 'm\nLog in again with: berth login');
+  assert.match(explainFailure(refusal, { BERTH_TOKEN: 't' }).text ?? '', /unset BERTH_TOKEN$/);
+});
+
 test('an expected failure has no stack trace, and an unreachable service a way out', () => {
   assert.equal(explainFailure(new ApiError(409, 'conflict', 'Taken.')).text, 'Taken.');
   const { text } = explainFailure(new UnreachableError('http://h', 'connection refused'));

@@ -94,33 +94,30 @@ test('a guest that hangs is asked again after a rest that grows', async () => {
 
 test('an add that fails because its owner stops or deletes the instance says so, and leaves no key', async () => {
   const uuid = await make();
-  const addWhile = async (change: () => Promise<unknown>) => {
+  const addWhile = async (change: () => Promise<unknown>, verify = false) => {
     const gate = Promise.withResolvers<void>();
     shop.faults.gates.set('addKey', gate.promise);
-    shop.faults.inject('addKey', 1, { kind: 'timeout' });
-    const added = add(uuid);
+    if (!verify) shop.faults.inject('addKey', 1, { kind: 'timeout' });
+    const added = shop.keys.add(shop.actor, uuid, { verify });
     const askedFor = () => pendingOf(uuid).then((count) => count > 0 || undefined);
     await eventually('it is on its way', PATIENCE_MS, askedFor);
     await change();
     gate.resolve();
     return added;
   };
-  await assert.rejects(
-    addWhile(() => shop.instances.stop(shop.actor, uuid)),
-    {
-      kind: 'conflict',
-      message: /is STOPPING/,
-    },
-  );
-  await shop.settle();
-  await shop.instances.start(shop.actor, uuid);
-  await shop.settle();
-  await assert.rejects(
-    addWhile(() => shop.instances.delete(shop.actor, uuid)),
-    {
-      kind: 'not_found',
-    },
-  );
+  const stop = () => shop.instances.stop(shop.actor, uuid);
+  const restart = async () => {
+    await shop.settle();
+    await shop.instances.start(shop.actor, uuid);
+    await shop.settle();
+  };
+  await assert.rejects(addWhile(stop), { kind: 'conflict', message: /is STOPPING/ });
+  await restart();
+  const stopWhole = () => stop().then(() => shop.settle());
+  await assert.rejects(addWhile(stopWhole, true), { kind: 'conflict', message: /is STOPPED/ });
+  await restart();
+  const remove = () => shop.instances.delete(shop.actor, uuid);
+  await assert.rejects(addWhile(remove), { kind: 'not_found' });
   await shop.settle();
 });
 
