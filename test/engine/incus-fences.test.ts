@@ -1,12 +1,15 @@
 /** What an instance of the engine cannot do to Incus and the storage pool, whatever root in it tries. */
 
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { after, before, describe, it } from 'node:test';
+import type { MachineSpec } from '../../src/engines/engine.ts';
+import { guardRules, guardTable } from '../../src/engines/incus/bridge-guard.ts';
 import { guestAddress, guestNames } from '../../src/engines/incus/guest-address.ts';
 import { instanceName } from '../../src/engines/incus/names.ts';
 import { readBridge } from '../../src/engines/incus/network.ts';
 import type { InstanceObject } from '../../src/engines/incus/objects.ts';
+import { applyGuard } from '../../src/engines/incus/setup.ts';
 import { deniedSyscalls } from '../../src/engines/incus/syscalls.ts';
 import { skipIncus } from '../support/incus.ts';
 import { runWell } from '../support/run.ts';
@@ -128,15 +131,41 @@ describe('the fences around an instance', { skip: skipIncus }, () => {
     await engine.delete(machine.ref);
   });
 
-  it('do not fall over the port of a guest that a killed Incus left behind', async () => {
-    const machine = await bench.create();
+  const portOf = async ({ sshPort }: MachineSpec) => {
     const { place, options } = opened();
     const bridge = await readBridge(place.client, place.network);
-    const { port } = guestNames(guestAddress(bridge, machine.sshPort, options.sshPorts));
+    const { port } = guestNames(guestAddress(bridge, sshPort, options.sshPorts));
+    return { bridge, port };
+  };
+
+  it('do not fall over the port of a guest that a killed Incus left behind', async () => {
+    const machine = await bench.create();
+    const { port } = await portOf(machine);
     await runWell('ip', ['link', 'add', 'dev', port, 'type', 'veth']);
+    const index = readFileSync(`/sys/class/net/${port}/ifindex`, 'utf8');
     const login = await bench.login(machine);
     assert.equal(await sshWell(login, 'id -un'), 'ubuntu\n');
-    assert.equal(existsSync(`/sys/class/net/${port}`), false);
+    assert.notEqual(readFileSync(`/sys/class/net/${port}/ifindex`, 'utf8'), index);
+    await bench.engine.delete(machine.ref);
+  });
+
+  it('reach and are reached by another port where nobody may remove the one in the way', async () => {
+    const machine = await bench.create();
+    const { bridge, port } = await portOf(machine);
+    // Its other end looks as if it were in a guest.
+    const namespace = `${port}-test`;
+    await runWell('ip', ['netns', 'add', namespace]);
+    try {
+      const peer = ['peer', 'name', 'eth0', 'netns', namespace];
+      await runWell('ip', ['link', 'add', 'dev', port, 'type', 'veth', ...peer]);
+      await applyGuard(guardRules(bridge, opened().options.sshPorts));
+      assert.equal(await sshWell(await bench.login(machine), 'id -un'), 'ubuntu\n');
+      assert.ok(existsSync(`/sys/class/net/${port}-1`));
+    } finally {
+      await runWell('ip', ['netns', 'delete', namespace]);
+      for (const family of ['bridge', 'inet'])
+        await runWell('nft', ['delete', 'table', family, guardTable(bridge)]);
+    }
     await bench.engine.delete(machine.ref);
   });
 });

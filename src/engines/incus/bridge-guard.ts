@@ -17,7 +17,7 @@ export const guardTable = (bridge: Pick<Bridge, 'name'>): string => `berth-${bri
 
 /** Chains that are there when the rules of this version are; family, table and name. */
 export const guardChains = (bridge: Bridge): string[][] => [
-  ['bridge', guardTable(bridge), 'dhcp'],
+  ['bridge', guardTable(bridge), 'sender'],
   ['inet', guardTable(bridge), 'input'],
 ];
 
@@ -29,10 +29,10 @@ const sizeBits = 32;
 export function guardRules(bridge: Bridge, range: PortRange): string {
   const table = `table bridge ${guardTable(bridge)}`;
   const pairs = Array.from({ length: range.to - range.from + 1 }, (_unused, index) => {
-    const { port, mac } = guestNames(guestAddress(bridge, range.from + index, range));
-    return `"${port}" . ${mac}`;
-  });
-  const jumps = patternsOf(bridge.subnet).map((pattern) => `iifname "${pattern}" jump guest`);
+    const { ports, mac } = guestNames(guestAddress(bridge, range.from + index, range));
+    return ports.map((port) => `"${port}" . ${mac}`);
+  }).flat();
+  const jumps = patternsOf(bridge.subnet).map((pattern) => `iifname "${pattern}" jump sender`);
   return `# Who may send what on the bridge ${bridge.name}; made by Berth.
 ${table}
 delete ${table}
@@ -41,7 +41,7 @@ ${table} {
   chain dhcp {
 ${lines(dhcpRules(bridge.subnet))}
   }
-  chain guest {
+  chain sender {
     iifname . ether saddr != @guests drop
     udp dport 67 jump dhcp
   }

@@ -29,7 +29,7 @@ const meanings: Readonly<Record<IncusErrorKind, readonly [EngineErrorKind, strin
   // Addresses go by the SSH port, which no other instance of this Berth has. Whose it is, is not the tenant's to know.
   address_taken: [
     'failed',
-    'An instance that this Berth does not know has the address that this one would have. The operator finds it with: berth admin engine check',
+    "An instance that this Berth does not know has the address that this one would have: another Berth's (berth admin engine check), or a copy that was made with the tools of Incus. When the operator has deleted it or given it another address, start this one again.",
   ],
   not_found: ['failed', undefined],
   stale: ['failed', undefined],

@@ -47,24 +47,24 @@ export function guestAddress(bridge: Bridge, sshPort: number, range: PortRange):
   );
 }
 
+/** How many ports of a guest may be left over on its host before it does not start any more. */
+const sparePorts = 3;
+
 /** What the port of a guest on the bridge is called on its host, and its hardware address. */
-export function guestNames(address: string): { readonly port: string; readonly mac: string } {
+export function guestNames(address: string): GuestNames {
   const bytes = address.split('.').map((part) => Number(part).toString(16).padStart(2, '0'));
+  const port = `bth${bytes.join('')}`;
+  const spares = Array.from({ length: sparePorts }, (_, index) => `${port}-${index + 1}`);
   // 02: administered locally (IEEE 802, section 8.4).
-  return { port: `bth${bytes.join('')}`, mac: ['02', 'be', ...bytes].join(':') };
+  return { port, ports: [port, ...spares], mac: ['02', 'be', ...bytes].join(':') };
 }
 
-/** How many ports of a guest may be left over on its host before it does not start any more. */
-const sparePorts = 9;
-
-/** The card with this port on the bridge, and then with others that begin alike, for the host's rules (bridge-guard.ts). */
-export const nicsToTry = (nic: Device): Device[] => [
-  nic,
-  ...Array.from({ length: sparePorts }, (_, index) => ({
-    ...nic,
-    host_name: `${nic.host_name}-${index + 1}`,
-  })),
-];
+export interface GuestNames {
+  readonly port: string;
+  /** With the names that it has when what a killed Incus left behind has the first. The host's rules know them all. */
+  readonly ports: readonly string[];
+  readonly mac: string;
+}
 
 /** The network card: with nobody's addresses but its own, and no way to a neighbour but by the host. */
 export function guestNic(bridge: Bridge, address: string): Device {

@@ -6,6 +6,7 @@
 import { execFile } from 'node:child_process';
 import { rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { EngineError } from '../engine.ts';
 import { stateFolder } from './endpoint.ts';
@@ -19,6 +20,8 @@ type Disk = Pick<InstanceObject, 'name' | 'project' | 'type' | 'devices'>;
 
 const run = promisify(execFile);
 const commandMs = 10_000;
+/** From the making of a port until the guest has its end of it. */
+const takenWithinMs = 2_000;
 const folders = { container: 'containers', 'virtual-machine': 'virtual-machines' };
 
 /** Below the folder of Incus's state. */
@@ -49,17 +52,28 @@ export async function removeEmptyFolder(where: Where, disk: Disk, cause: unknown
   }
 }
 
-/** Incus was killed while it made a guest's port on the bridge: both ends are here, and nobody will ever take them. */
-export async function removeLeftPort(where: Where, port: string): Promise<void> {
-  if (stateFolder(where) === undefined) return;
+/**
+ * Incus was killed while it made a guest's port on the bridge: both ends are here, and nobody will ever take them. True
+ * when it is removed. One that somebody's start has made just now gets its guest in a moment, and is let be.
+ */
+export async function removeLeftPort(where: Where, port: string): Promise<boolean> {
+  if (stateFolder(where) === undefined) return false;
   const ip = (...words: string[]) => run('ip', words, { timeout: commandMs });
-  try {
+  const look = async () => {
     const { stdout } = await ip('-json', 'link', 'show', 'dev', port);
-    const [link] = JSON.parse(stdout) as { link_netnsid?: number }[];
+    const [link] = JSON.parse(stdout) as { ifindex: number; link_netnsid?: number }[];
     // With this, the other end is in a guest.
-    if (link?.link_netnsid === undefined) await ip('link', 'delete', 'dev', port);
+    return link?.link_netnsid === undefined ? link?.ifindex : undefined;
+  };
+  try {
+    const first = await look();
+    await sleep(takenWithinMs);
+    if (first === undefined || (await look()) !== first) return false;
+    await ip('link', 'delete', 'dev', port);
+    return true;
   } catch {
     // It can have another name.
+    return false;
   }
 }
 

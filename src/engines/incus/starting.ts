@@ -10,7 +10,7 @@ import { type Endpoint, EngineError, type MachineSpec } from '../engine.ts';
 import { waitForBanner } from './banner.ts';
 import { stopAtOnce, surroundings } from './creating.ts';
 import { isLocal } from './endpoint.ts';
-import { nicsToTry } from './guest-address.ts';
+import { guestNames } from './guest-address.ts';
 import { IncusError } from './incus-error.ts';
 import {
   berthKeys,
@@ -90,7 +90,11 @@ async function boot(
       (now) => now !== undefined && isRunning(now),
     );
   };
-  const start = () => startWithSomePort(parts, nic, startWith);
+  const isUp = async () => {
+    const now = await find(parts.client, place);
+    return now !== undefined && isRunning(now);
+  };
+  const start = () => startWithSomePort(parts, nic, { startWith, isUp });
   try {
     await withRoom(parts.options, object, start, 'limit again');
   } catch (error) {
@@ -99,20 +103,32 @@ async function boot(
   }
 }
 
+interface Starting {
+  readonly startWith: (nic: Device) => Promise<void>;
+  readonly isUp: () => Promise<boolean>;
+}
+
 /** Of a guest that ended while Incus was away, its port stays on the bridge for ever, and no other can have its name. */
 async function startWithSomePort(
   { options }: Parts,
   nic: Device,
-  startWith: (nic: Device) => Promise<void>,
+  { startWith, isUp }: Starting,
 ): Promise<void> {
+  const { ports } = guestNames(nic['ipv4.address'] ?? '');
+  const triedAgain = new Set<string>();
+  const left = [...ports];
   let failure: unknown;
-  for (const card of nicsToTry(nic)) {
+  for (let port = left.shift(); port !== undefined; port = left.shift()) {
     try {
-      return await startWith(card);
+      return await startWith({ ...nic, host_name: port });
     } catch (error) {
       failure = error;
       if (!isPortLeft(error)) break;
-      await removeLeftPort(options, card.host_name ?? '');
+      const isFree = await removeLeftPort(options, port);
+      if (isFree && !triedAgain.has(port)) left.unshift(port);
+      triedAgain.add(port);
+      // Then the port was of somebody's start at the same moment.
+      if (await isUp()) return;
     }
   }
   throw failure;
