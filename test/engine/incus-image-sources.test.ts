@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { mkdir, readdir, readlink, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { EngineError } from '../../src/engines/engine.ts';
@@ -96,6 +98,8 @@ test('a build that fails says why, leaves nothing, and clears up after those tha
   // No process has this number: it is above what the kernel gives out.
   await mkdir(join(cacheFolder, '.building-4194305-one'));
   await mkdir(join(cacheFolder, `.building-${process.pid}-two`));
+  const scratch = join(tmpdir(), 'berth-building-4194305-one');
+  await mkdir(scratch, { recursive: true });
   const progress = () => {};
   await assert.rejects(
     buildImage({ cacheFolder, suite: 'bookworm', mirror, progress }),
@@ -103,6 +107,10 @@ test('a build that fails says why, leaves nothing, and clears up after those tha
       error instanceof EngineError && /mmdebstrap said:[\s\S]*127\.0\.0\.1/.test(error.message),
   );
   assert.deepEqual(await readdir(cacheFolder), [`.building-${process.pid}-two`]);
+  assert.equal(existsSync(scratch), false);
+  const own = `berth-building-${process.pid}-`;
+  const left = (await readdir(tmpdir())).filter((name) => name.startsWith(own));
+  assert.deepEqual(left, []);
 });
 
 /** Of the processes that run in this folder. */

@@ -37,6 +37,8 @@ interface RunOptions {
   readonly folder: string;
   /** A file of the folder that it reads. */
   readonly input?: string;
+  /** Where it puts what it needs for itself; undefined: where everybody does. */
+  readonly temporary?: string;
   /** What it mounts, nobody else sees: of a program that is killed no mount stays, only plain folders. */
   readonly ownMounts?: boolean;
   readonly onLine?: (line: string) => void;
@@ -48,13 +50,16 @@ const keptLines = 15;
 export async function runTool(
   program: string,
   words: readonly string[],
-  { folder, input, ownMounts = false, onLine = () => undefined }: RunOptions,
+  { folder, input, temporary, ownMounts = false, onLine = () => undefined }: RunOptions,
 ): Promise<string> {
   // The service's own environment holds secrets; a proxy for the packages is wanted, and where to put large files.
   const passed = ['http_proxy', 'https_proxy', 'no_proxy', 'TMPDIR'].flatMap((name) =>
     process.env[name] === undefined ? [] : [[name, process.env[name]]],
   );
-  const env = { PATH: path, HOME: '/root', LC_ALL: 'C.UTF-8', ...Object.fromEntries(passed) };
+  const env = {
+    ...{ PATH: path, HOME: '/root', LC_ALL: 'C.UTF-8', ...Object.fromEntries(passed) },
+    ...(temporary !== undefined && { TMPDIR: temporary }),
+  };
   const [file, args] = ownMounts
     ? ['unshare', ['--mount', '--', program, ...words]]
     : [program, words];

@@ -1,7 +1,18 @@
 /** Builds the default image from packages of the distribution: no image server is needed. */
 
 import { randomUUID } from 'node:crypto';
-import { chmod, copyFile, mkdir, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
+import {
+  chmod,
+  copyFile,
+  mkdir,
+  readdir,
+  readlink,
+  rename,
+  rm,
+  stat,
+  writeFile,
+} from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { EngineError } from '../engine.ts';
 import { missingPackages, runTool } from './build-tools.ts';
@@ -39,7 +50,9 @@ export type BuiltImage = ImageFiles & {
   readonly cached: boolean;
 };
 
+/** What names of folders begin with that are of use to one build alone: in the cache, and where temporary files go. */
 const unfinished = '.building-';
+const scratch = 'berth-building-';
 
 /** The image of this recipe: the one in the cache, else a new one, which takes a minute. */
 export async function buildImage(options: BuildOptions): Promise<BuiltImage> {
@@ -54,17 +67,27 @@ export async function buildImage(options: BuildOptions): Promise<BuiltImage> {
   if (!fresh && (await isThere(folder))) return { ...image, cached: true };
   requireTools();
   await mkdir(cacheFolder, { recursive: true, mode: 0o700 });
-  await removeUnfinished(cacheFolder);
-  const work = join(cacheFolder, `${unfinished}${process.pid}-${randomUUID()}`);
+  await removeUnfinished(cacheFolder, unfinished);
+  await removeUnfinished(tmpdir(), scratch);
+  const own = `${process.pid}-${randomUUID()}`;
+  const work = join(cacheFolder, `${unfinished}${own}`);
+  // The user who downloads packages may pass through here, but not through the cache.
+  const temporary = join(tmpdir(), `${scratch}${own}`);
   await mkdir(work, { mode: 0o700 });
+  await mkdir(temporary, { mode: 0o711 });
   try {
-    await build(work, distribution, mirrors, options);
+    await build({ work, temporary }, distribution, mirrors, options);
     const result = join(work, 'image');
     await keep(result, folder);
     return { ...image, cached: false };
   } finally {
-    await rm(work, { recursive: true, force: true });
+    for (const one of [work, temporary]) await rm(one, { recursive: true, force: true });
   }
+}
+
+interface Folders {
+  readonly work: string;
+  readonly temporary: string;
 }
 
 function requireTools(): void {
@@ -82,7 +105,7 @@ function requireTools(): void {
 }
 
 async function build(
-  folder: string,
+  { work: folder, temporary }: Folders,
   distribution: Distribution,
   mirrors: readonly string[],
   { progress, now = () => new Date() }: BuildOptions,
@@ -95,7 +118,7 @@ async function build(
     if (step !== undefined) progress(`  ${step}`);
   };
   const words = mmdebstrapWords(distribution, mirrors);
-  await runTool('mmdebstrap', words, { folder, onLine, ownMounts: true });
+  await runTool('mmdebstrap', words, { folder, temporary, onLine, ownMounts: true });
   progress('Packing the tree ...');
   await mkdir(join(folder, 'image'));
   const packing = ['-comp', 'zstd', '-quiet', '-no-progress', 'image/rootfs.squashfs'];
@@ -154,17 +177,17 @@ async function keep(result: string, folder: string): Promise<void> {
 }
 
 /** Of builds that were killed; those that still run are let be. */
-async function removeUnfinished(cacheFolder: string): Promise<void> {
-  const names = (await readdir(cacheFolder)).filter((name) => name.startsWith(unfinished));
-  for (const name of names.filter((one) => !runs(Number(one.split('-')[1]))))
-    await rm(join(cacheFolder, name), { recursive: true, force: true });
-}
-
-function runs(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch {
-    return false;
+async function removeUnfinished(folder: string, prefix: string): Promise<void> {
+  for (const name of await readdir(folder)) {
+    const pid = name.startsWith(prefix) && /^\d+(?=-)/.exec(name.slice(prefix.length))?.[0];
+    if (pid && !(await runs(Number(pid))))
+      await rm(join(folder, name), { recursive: true, force: true });
   }
 }
+
+/** What has ended has no program any more, though it may still be listed. */
+const runs = (pid: number): Promise<boolean> =>
+  readlink(`/proc/${pid}/exe`).then(
+    () => true,
+    () => false,
+  );
