@@ -19,6 +19,8 @@ export interface Demo {
   readonly say: (line?: string) => void;
   /** An instance of an earlier run, to be used again. */
   readonly instance: string | undefined;
+  /** Called as soon as an instance is accepted: a demonstration that is broken off is done again with it. */
+  readonly made: (instance: string) => void;
 }
 
 export interface DemoResult {
@@ -113,6 +115,7 @@ async function findOrCreate(demo: Demo, steps: Steps): Promise<Instance> {
       mode: 'prototyping',
       template: 'base',
     });
+    demo.made(String(created.identifier));
     made = await waitForInstance(demo.client, String(created.identifier));
     return `Instance ${made.id} (${made.uuid}) is ${made.status}; SSH answers on ${made.ip}:${made.port}.`;
   });

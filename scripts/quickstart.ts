@@ -189,18 +189,20 @@ interface Stage {
   readonly tell: Demo['say'];
 }
 
-/** The main job, unless this data folder has seen it. Resolves with the number of steps that failed. */
+/** The main job, unless this data folder has seen it whole. Resolves with the number of steps that failed. */
 async function demonstrate(stage: Stage): Promise<number> {
   const { flags, client, service, dataDir, state, tell } = stage;
   const known = await find(client, state.instance);
-  if (known && !flags.check) {
+  if (known && state.login !== undefined && !flags.check) {
     // Its port may be another one than the last time.
     writeSavedState(dataDir, { ...state, login: loginLine(dataDir, known) });
     tell(`Found everything as it was: instance ${known.id} is ${known.status}.`);
     return 0;
   }
   const { shells } = service.engine.capabilities;
-  const demo: Demo = { client, dataDir, shells, say: tell, instance: known?.id };
+  const made = (instance: string) =>
+    writeSavedState(dataDir, { ...state, instance, login: undefined });
+  const demo: Demo = { client, dataDir, shells, say: tell, instance: known?.id, made };
   const result = await Promise.race([runDemo(demo), stage.stopped.then(() => undefined)]);
   if (!result) return 1;
   writeSavedState(dataDir, { ...state, instance: result.instance, login: result.login });
