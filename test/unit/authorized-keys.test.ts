@@ -287,17 +287,6 @@ describe('speed', () => {
       }),
     );
 
-  test('a file of 1 MB with 5000 lines takes a few ms', () => {
-    const others = Array.from(
-      { length: 5000 },
-      (_, index) => `${OTHER} ${index} ${'x'.repeat(110)}`,
-    );
-    const text = others.join('\n');
-    assert.ok(fastestMs(() => authorize(text)) < 20);
-    assert.ok(fastestMs(() => revoke(text)) < 200);
-    assert.ok(fastestMs(() => authorize(`${expiry(after(60))} ${KEY}\n`.repeat(5000))) < 200);
-  });
-
   // Against a file of the same size that is one long option: all of its bytes are looked at, once.
   test('no content makes a file of 1 MB much dearer than its bytes', () => {
     const filled = (piece: string) => piece.repeat(1_000_000 / piece.length);
@@ -313,9 +302,11 @@ describe('speed', () => {
     const baseMs = readAll(`command="${filled('x')}" ${KEY}\n`);
     const texts = ['\n', '\r\n', 'a\n', '# x\n'].map(filled);
     const lines = [',', 'a,', 'restrict,'].map((piece) => `${filled(piece)}pty ${KEY}\n`);
-    for (const text of [...texts, ...lines]) {
+    const keys = [`${OTHER} ${'x'.repeat(110)}\n`, `${expiry(after(60))} ${KEY}\n`].map(filled);
+    for (const text of [...texts, ...lines, ...keys]) {
       const ratio = readAll(text) / baseMs;
-      assert.ok(ratio < 6, `${JSON.stringify(text.slice(0, 10))} costs ${ratio} times as much`);
+      // A class, not a measurement: what looks at a byte twice for each other one costs thousands of times as much.
+      assert.ok(ratio < 10, `${JSON.stringify(text.slice(0, 10))} costs ${ratio} times as much`);
     }
   });
 

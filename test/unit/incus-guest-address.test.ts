@@ -69,10 +69,11 @@ test('the guard has each guest of the range with its own hardware address', () =
   const few = { from: 22_000, to: 22_002 };
   const rules = guardRules(bridge('10.200.0.1/20'), few);
   for (const last of [10, 11, 12]) {
-    const { port, mac } = guestNames(`10.200.0.${last}`);
-    assert.ok(rules.includes(`"${port}" . ${mac}`));
+    const { port, ports, mac } = guestNames(`10.200.0.${last}`);
+    assert.deepEqual(ports, [port, `${port}-1`, `${port}-2`, `${port}-3`]);
+    for (const name of ports) assert.ok(rules.includes(`"${name}" . ${mac}`), name);
   }
-  assert.equal(rules.match(/02:be:/g)?.length, 3);
+  assert.equal(rules.match(/02:be:/g)?.length, 12);
 });
 
 test('the guard is about the names of the bridge, and of no other one', () => {
