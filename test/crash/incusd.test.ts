@@ -37,7 +37,7 @@ describe(`incusd killed in the middle (BERTH_TEST_SEED=${seed})`, { skip, concur
 
   before(async () => {
     // A daemon of its own: others need theirs.
-    incus = await openPrivateIncus(() => {});
+    incus = await openPrivateIncus(() => {}, { door: true });
     stack.defer(() => incus.remove());
     const open = async (): Promise<DaemonLane> => {
       const lane = await DaemonLane.open(incus.server);

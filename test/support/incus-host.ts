@@ -3,8 +3,8 @@
  * waits beside it removes all of it when this one ends, in whatever way (incus-removal.ts).
  */
 
-import { existsSync, mkdirSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, mkdirSync, rmSync, symlinkSync } from 'node:fs';
+import { basename, join } from 'node:path';
 import {
   type Daemon,
   type DaemonOptions,
@@ -79,7 +79,14 @@ async function hasItsNetworks({ socketPath }: Daemon): Promise<boolean> {
   }
 }
 
-export async function openPrivateIncus(say: Say): Promise<PrivateIncus> {
+/**
+ * `door`: its clients come in by a way that is shut from a kill until it has all of its networks again. While it is
+ * without one, a service would give up what it was to start there.
+ */
+export async function openPrivateIncus(
+  say: Say,
+  { door = false }: { readonly door?: boolean } = {},
+): Promise<PrivateIncus> {
   for (const folder of abandonedFolders()) {
     say(`Removing what an earlier run left in ${folder} ...`);
     await removeIncus(folder);
@@ -100,7 +107,14 @@ export async function openPrivateIncus(say: Say): Promise<PrivateIncus> {
     const options = { incusDir: stateFolderOf(folder), logFile, say };
     let daemon: Daemon = await ensureIncusDaemon(options);
     if (!hadLxcfs && !hasSystemd()) noteLxcfs(folder);
-    const url = `unix:${daemon.socketPath}`;
+    const doorway = join(folder, 'open');
+    const shut = () => rmSync(doorway, { force: true });
+    const open = () => {
+      shut();
+      symlinkSync(daemon.incusDir, doorway);
+    };
+    open();
+    const url = `unix:${door ? join(doorway, basename(daemon.socketPath)) : daemon.socketPath}`;
     const client = clientAt(url);
     const pool = await makePool(client, daemon.incusDir, say);
     await importImage(client, pool, say);
@@ -115,11 +129,15 @@ export async function openPrivateIncus(say: Say): Promise<PrivateIncus> {
       server,
       logFile,
       signal: (signal) => void (daemon.pid && process.kill(daemon.pid, signal)),
-      kill: () => stopIncusDaemon(daemon, { signal: 'SIGKILL' }),
+      kill: async () => {
+        await stopIncusDaemon(daemon, { signal: 'SIGKILL' });
+        shut();
+      },
       restart: async () => {
         const starting = startWithNetworks(options);
         restarting = starting;
         daemon = await starting;
+        open();
       },
       lastWords: () => lastWords(options, daemon),
       remove,
