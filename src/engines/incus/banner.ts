@@ -23,23 +23,25 @@ export async function waitForBanner(endpoint: Endpoint, wait: BannerWait): Promi
   const giveUpAt = performance.now() + wait.timeoutMs;
   let checkAt = performance.now() + wait.checkEveryMs;
   let attempts: Attempt[] = [];
+  // By any of them, at any time: also in a pause, or while it is checked.
+  const banner = new Heard();
   try {
-    while (performance.now() < giveUpAt) {
+    while (!banner.isHeard && performance.now() < giveUpAt) {
       attempts = attempts.filter(({ isOver }) => !isOver);
       // Whoever took one connection is asked for no more.
       const taken = attempts.find(({ isConnected }) => isConnected);
-      const current = taken ?? new Attempt(endpoint);
+      const current = taken ?? new Attempt(endpoint, banner);
       if (taken) closeAll(attempts.filter((attempt) => attempt !== taken));
       attempts = taken ? [taken] : [...attempts, current];
-      const heard = attempts.map((attempt) => attempt.heard);
-      if (await Promise.race([current.over, sleep(nextAttemptMs, false), ...heard])) return true;
+      await Promise.race([current.over, banner.heard, sleep(nextAttemptMs)]);
+      if (banner.isHeard) break;
       if (performance.now() > checkAt) {
         await wait.check();
         checkAt = performance.now() + wait.checkEveryMs;
       }
       await sleep(pauseMs);
     }
-    return false;
+    return banner.isHeard;
   } finally {
     closeAll(attempts);
   }
@@ -49,28 +51,35 @@ function closeAll(attempts: readonly Attempt[]): void {
   for (const attempt of attempts) attempt.close();
 }
 
+class Heard {
+  isHeard = false;
+  readonly #heard = Promise.withResolvers<void>();
+  readonly heard = this.#heard.promise;
+
+  say(): void {
+    this.isHeard = true;
+    this.#heard.resolve();
+  }
+}
+
 class Attempt {
-  /** Resolves to whether SSH answered, once that is known. */
-  readonly over: Promise<boolean>;
-  /** Resolves only when it answered. */
-  readonly heard: Promise<boolean>;
+  /** Resolves when it is known whether SSH answered. */
+  readonly over: Promise<void>;
   isConnected = false;
   isOver = false;
   readonly #socket: Socket;
 
-  constructor({ ip, port }: Endpoint) {
+  constructor({ ip, port }: Endpoint, banner: Heard) {
     const socket = createConnection({ host: ip, port });
     this.#socket = socket;
-    const over = Promise.withResolvers<boolean>();
-    const heard = Promise.withResolvers<boolean>();
+    const over = Promise.withResolvers<void>();
     this.over = over.promise;
-    this.heard = heard.promise;
     const end = (answer: boolean) => {
       clearTimeout(timer);
       this.isOver = true;
       socket.destroy();
-      over.resolve(answer);
-      if (answer) heard.resolve(true);
+      if (answer) banner.say();
+      over.resolve();
     };
     let timer = setTimeout(end, connectMs, false);
     socket.once('connect', () => {
