@@ -75,7 +75,7 @@ export class InstanceConfiguration {
         this.#configured.delete(id);
         continue;
       }
-      const same = samePorts(facts.httpPorts ?? [], wanted.get(id) ?? []);
+      const same = facts.endpoint && samePorts(facts.httpPorts ?? [], wanted.get(id) ?? []);
       const settled = facts.state === 'stopped' || (same && this.#configured.has(id));
       if (settled && !leftovers.has(id)) continue;
       const work = () => withDeadline(this.#restore(id), engineDeadlineMs);

@@ -46,6 +46,18 @@ describe('behind the back of the service', { skip, concurrency: 1 }, () => {
     assert.equal(await loginProblem(login), undefined);
   });
 
+  test("an operator's own restarts, one upon the other, are not interfered with", async () => {
+    const { uuid, login } = await house.machine();
+    const body = { action: 'restart', force: true, timeout: 30 };
+    // Rejects when anybody else starts it in between.
+    for (const _times of [1, 2, 3, 4, 5]) await change('PUT', `${instancePath(uuid)}/state`, body);
+    await eventuallyPasses(NOTICED_MS, async () =>
+      assert.equal(await loginProblem(login), undefined),
+    );
+    await settled(house, NOTICED_MS);
+    assert.equal((await house.api.instance(uuid)).status, 'RUNNING');
+  });
+
   test('what was given the name of an instance is not taken for it, and is not deleted', async () => {
     const { uuid, login } = await house.machine();
     const other = await house.machine();

@@ -10,7 +10,8 @@ import { instanceName, projectOf, snapshotName } from '../../src/engines/incus/n
 import type { InstanceObject } from '../../src/engines/incus/objects.ts';
 import { skipIncus } from '../support/incus.ts';
 import { runWell } from '../support/run.ts';
-import { ssh, sshWell } from '../support/ssh.ts';
+import { loginProblem, ssh, sshWell } from '../support/ssh.ts';
+import { eventuallyPasses } from '../support/waiting.ts';
 import { type Bench, rejectsWith } from './engine-contract.ts';
 import { incusBench, type OpenedIncus } from './incus-bench.ts';
 
@@ -183,6 +184,18 @@ function describeLeftovers({ bench, opened, call, read }: World): void {
       assert.deepEqual(await look(), { state: 'stopped', unsettled: true });
       await put('start');
     }
+    await engine.delete(machine.ref);
+  });
+
+  it('leaves the ports of what others stop for a moment, also when it is changed then', async () => {
+    const { engine } = bench;
+    const { machine, login } = await bench.run();
+    const state = `/1.0/instances/${instanceName(machine.ref)}/state`;
+    await call('PUT', state, { action: 'stop', force: true, timeout: 30 });
+    await engine.configure({ ...machine, memoryGb: machine.memoryGb + 1 });
+    await call('PUT', state, { action: 'start', timeout: 30 });
+    await eventuallyPasses(30_000, async () => assert.equal(await loginProblem(login), undefined));
+    assert.equal((await engine.inspect(machine.ref))?.endpoint?.port, machine.sshPort);
     await engine.delete(machine.ref);
   });
 

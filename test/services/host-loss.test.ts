@@ -219,6 +219,17 @@ test('one that runs and has no address is started, which gives it one', async ()
   assert.notEqual((await rowOf(running)).port, null);
 });
 
+test('one that runs and lost its SSH port has it published again', async () => {
+  const configured = () => shop.faults.asked.some(({ method }) => method === 'configure');
+  shop.faults.clear();
+  await monitor.look();
+  assert.ok(!configured(), 'nothing is amiss');
+  shop.faults.facts = (ref, facts) => (ref === running ? { state: 'running' } : facts);
+  await monitor.look();
+  assert.ok(configured());
+  assert.deepEqual(await statuses(), asItWas);
+});
+
 test('one that ran at the last look is not started over the head of whoever stops it', async () => {
   for (const [unsettled, status] of [
     [true, 'RUNNING'],

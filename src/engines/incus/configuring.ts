@@ -19,7 +19,7 @@ import {
 import { instancePath } from './names.ts';
 import { at, find, type InstanceObject, isRunning, notThere, placeOf } from './objects.ts';
 import { type Parts, settle } from './parts.ts';
-import { publish, publishedPorts } from './publishing.ts';
+import { publish, publishedPorts, sshEndpoint } from './publishing.ts';
 import { withRoom } from './rescue.ts';
 
 interface Change {
@@ -45,7 +45,8 @@ async function changePorts(
   object: InstanceObject,
   changed: AsyncDisposableStack,
 ): Promise<void> {
-  if (!isRunning(object)) return parts.forwards.withdraw(machine.ref);
+  // What we stop has no ports any more; what others stop keeps them, for they may start it in the next moment.
+  if (!isRunning(object) && !sshEndpoint(parts, machine.ref)) return;
   const before = { ...machine, httpPorts: publishedPorts(parts, machine.ref) };
   await publish(parts, machine, object);
   putBack(parts, machine, changed, () => publish(parts, before, object));
