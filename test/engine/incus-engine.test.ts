@@ -11,7 +11,7 @@ import type { InstanceObject } from '../../src/engines/incus/objects.ts';
 import { skipIncus } from '../support/incus.ts';
 import { runWell } from '../support/run.ts';
 import { loginProblem, ssh, sshWell } from '../support/ssh.ts';
-import { eventuallyPasses } from '../support/waiting.ts';
+import { eventually, eventuallyPasses } from '../support/waiting.ts';
 import { type Bench, rejectsWith } from './engine-contract.ts';
 import { incusBench, type OpenedIncus } from './incus-bench.ts';
 
@@ -196,6 +196,23 @@ function describeLeftovers({ bench, opened, call, read }: World): void {
     await call('PUT', state, { action: 'start', timeout: 30 });
     await eventuallyPasses(30_000, async () => assert.equal(await loginProblem(login), undefined));
     assert.equal((await engine.inspect(machine.ref))?.endpoint?.port, machine.sshPort);
+    await engine.delete(machine.ref);
+  });
+
+  it('waits for the end of what others do with an instance before it starts it', async () => {
+    const { engine } = bench;
+    const { machine, login } = await bench.run();
+    const state = `/1.0/instances/${instanceName(machine.ref)}/state`;
+    const restarting = call('PUT', state, { action: 'restart', force: true, timeout: 30 });
+    await eventually(
+      'it is down',
+      30_000,
+      async () => (await read(instanceName(machine.ref))).status === 'Stopped' || undefined,
+      10,
+    );
+    await engine.start(machine);
+    await restarting;
+    assert.equal(await sshWell(login, 'id -un'), 'ubuntu\n');
     await engine.delete(machine.ref);
   });
 

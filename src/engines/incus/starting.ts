@@ -26,11 +26,12 @@ import {
   sizesOf,
   stateChange,
 } from './instance-config.ts';
-import { instancePath } from './names.ts';
+import { instancePath, type Place } from './names.ts';
 import { at, find, type InstanceObject, isRunning, notThere, placeOf, startMs } from './objects.ts';
 import { type Parts, settle, statePath } from './parts.ts';
 import { addressIn, publishFree } from './publishing.ts';
 import { removeLeftPort, withRoom } from './rescue.ts';
+import { letOthersFinish } from './under-way.ts';
 
 const bootMs = { container: 60_000, 'virtual-machine': 180_000 };
 /** A virtual machine is long in starting, and every question to its agent is work for the host. */
@@ -46,7 +47,7 @@ const resetMs = { container: 0, 'virtual-machine': 15_000 };
 
 export async function startInstance(parts: Parts, machine: MachineSpec): Promise<Endpoint> {
   const place = await parts.places.instance(machine.ref);
-  const object = place && (await find(parts.client, place));
+  const object = place && (await findInPeace(parts, place));
   if (!object) throw notThere();
   const { nic } = await surroundings(parts, machine, object.type);
   const running = await stopIfElsewhere(parts, object, nic);
@@ -57,6 +58,14 @@ export async function startInstance(parts: Parts, machine: MachineSpec): Promise
     untilItAnswers(parts, object, sshOf(parts, nic, endpoint)),
   ]);
   return endpoint;
+}
+
+async function findInPeace({ client }: Parts, place: Place): Promise<InstanceObject | undefined> {
+  const object = await find(client, place);
+  // Nobody else knows of one that was never started.
+  if (!object || isRunning(object) || !isReady(object.config)) return object;
+  await letOthersFinish(client, place);
+  return find(client, place);
 }
 
 /** A guest has its address for as long as it runs; with another SSH port it needs another one. */
