@@ -9,6 +9,7 @@ import {
   mkdirSync,
   openSync,
   readFileSync,
+  readlinkSync,
   rmSync,
   writeFileSync,
 } from 'node:fs';
@@ -162,10 +163,15 @@ function pidOf(options: DaemonOptions): number | undefined {
   return pid > 0 && isIncusd(pid) ? pid : undefined;
 }
 
-/** One that has ended and that nobody has collected yet has an empty command line. */
-function isIncusd(pid: number): boolean {
+/**
+ * Whether this process is an incusd. One that has ended and that nobody has collected yet has an empty command line; so
+ * has, for a moment, one that is just becoming another program (execve(2)), but that has a program.
+ */
+export function isIncusd(pid: number): boolean {
+  const folder = `/proc/${pid}`;
   try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'latin1').includes('incusd');
+    const command = readFileSync(`${folder}/cmdline`, 'latin1');
+    return command.includes('incusd') || (command === '' && readlinkSync(`${folder}/exe`) !== '');
   } catch {
     return false;
   }
