@@ -2,7 +2,7 @@
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
-import { progressOf } from './processes.ts';
+import { type Progress, progressOf } from './processes.ts';
 
 /** A user of the host, by number. */
 export interface Identity {
@@ -39,6 +39,11 @@ const TOOL_DIRECTORIES = CLEAN_ENVIRONMENT.PATH.split(':').map((path) => path.re
 const OUTPUT_LIMIT_BYTES = 16_384;
 const LATE_OUTPUT_MS = 500;
 const PROGRESS_INTERVAL_MS = 500;
+/**
+ * A second. Linux wakes a process that waits for a lease in each of its ticks: on a slow host that takes it as much as a
+ * hundredth of the time.
+ */
+const TICKS_OF_WORK = 100;
 
 /** Absolute path of a program, because sshd insists on one; undefined when the host does not have it. */
 export function findTool(name: string): string | undefined {
@@ -97,13 +102,15 @@ export function runCommand(
 
 /** Ends a process that stands still; `end` ends the watch and says whether it came to that. */
 function watchProgress(child: ChildProcess, stallMs: number): { end: () => boolean } {
-  let last = '';
+  let last: Progress = { io: '', cpuTicks: 0 };
   let movedAt = performance.now();
   let stalled = false;
   const timer = setInterval(() => {
-    const progress = progressOf(child.pid ?? 0);
-    if (progress !== last) movedAt = performance.now();
-    last = progress;
+    const now = progressOf(child.pid ?? 0);
+    if (now.io !== last.io || now.cpuTicks - last.cpuTicks >= TICKS_OF_WORK) {
+      last = now;
+      movedAt = performance.now();
+    }
     if (stalled || performance.now() - movedAt < stallMs) return;
     stalled = true;
     killGroup(child);

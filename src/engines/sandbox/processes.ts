@@ -49,15 +49,20 @@ function isDead(stat: ProcessStat): boolean {
   return stat.state === 'X' || (stat.state === 'Z' && stat.threads <= 1);
 }
 
-const TICKS_A_STEP = 10;
+/** What a process has done so far. */
+export interface Progress {
+  /** What it has read and written, as text (proc_pid_io(5)). */
+  readonly io: string;
+  /** What it has computed, in clock ticks (proc_pid_stat(5)). */
+  readonly cpuTicks: number;
+}
 
-/** Differs from an earlier one when the process has read, written or computed (for a tenth of a second) since. */
-export function progressOf(pid: number): string {
+/** A process that has ended has done nothing. */
+export function progressOf(pid: number): Progress {
   const text = readProc(pid, 'stat') ?? '';
   const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
-  // In steps, because the kernel counts a tick now and then even to a process that sleeps.
-  const cpuSteps = Math.floor((Number(fields[11]) + Number(fields[12])) / TICKS_A_STEP);
-  return `${cpuSteps} ${readProc(pid, 'io') ?? ''}`;
+  const cpuTicks = Number(fields[11] ?? 0) + Number(fields[12] ?? 0);
+  return { io: readProc(pid, 'io') ?? '', cpuTicks };
 }
 
 /** Every process number of the host. */
