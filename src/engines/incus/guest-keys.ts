@@ -162,11 +162,16 @@ export class GuestKeys {
     giveUpAt = performance.now() + patienceMs,
   ): Promise<T> {
     const call = newCall({ place, giveUpAt, startedAt: this.#running.epoch() });
+    let reason: unknown;
     for (;;) {
       try {
         call.hasBegun = false;
         return await this.#once(call, attempts);
-      } catch (error) {
+      } catch (caught) {
+        // With no time left for another attempt, it is the one before that tells.
+        const isSpent = isIncusError(caught, 'timeout') && !call.hasBegun;
+        const error = isSpent ? (reason ?? caught) : caught;
+        reason = error;
         const isLate = isIncusError(error, 'timeout') && call.hasBegun;
         if (isLate || mayHaveRun(error)) call.isUnheard = true;
         const mayTry = giveUpAt - performance.now() > marginMs + retryPauseMs;
