@@ -214,6 +214,12 @@ describe('keys in an Incus guest', { skip: skipIncus }, () => {
       await holdingEach(relay, guest);
     }));
 
+  it('takes the end of a program as such, whichever of its connections is late', () =>
+    withRelay(guest, async (relay) => {
+      await relay.open();
+      await delayingEach(relay, guest);
+    }));
+
   it('finds out what a program did when Incus cannot say how it ended', async () => {
     const { url, project } = guest.incus;
     const client = new UnsureClient({ endpoints: [url], tls: undefined, project });
@@ -311,6 +317,18 @@ async function holdingEach(relay: Relay, guest: KeyGuest): Promise<void> {
     assert.equal((await added).outcome, 'added');
   }
   assert.equal(count, 3);
+}
+
+/** Incus closes all connections of a program at once; which of them is heard of first is anybody's guess. */
+async function delayingEach(relay: Relay, guest: KeyGuest): Promise<void> {
+  const exec = new GuestExec(relay.client);
+  const command = () => ['/bin/sh', '-c', 'cat; echo out; echo err >&2; exit 3'];
+  const exchange = { input: Buffer.from('in\n'), limitBytes: 100 };
+  for (const number of [1, 2, 3]) {
+    relay.delay('/websocket?', number, 300);
+    const ended = await exec.exchange(guest.place, performance.now() + 8_000, command, exchange);
+    assert.deepEqual([ended.status, String(ended.output)], [3, 'in\nout\n'], `${number} is late`);
+  }
 }
 
 /** Of all files in it, now. */

@@ -133,7 +133,7 @@ export class KeyGuest {
   }
 }
 
-/** A way to the server that can be shut, opened, made to lose answers, and made to hold requests back. */
+/** A way to the server that can be shut, opened, made to lose answers or to be late with them, and to hold requests back. */
 export class Relay {
   readonly client: IncusClient;
   readonly #path: string;
@@ -142,6 +142,7 @@ export class Relay {
   #server: Server | undefined;
   /** Requests that hold this text are passed on, and the connection is cut before they are answered. */
   #losing: { text: string; times: number; spared: number } | undefined;
+  #delaying: { text: string; number: number; seen: number; ms: number } | undefined;
   #holding: { text: string; number: number; seen: number; letGo?: () => void } | undefined;
 
   constructor(folder: string, url: string) {
@@ -153,6 +154,11 @@ export class Relay {
 
   lose(text: string, times = 1, spared = 0): void {
     this.#losing = { text, times, spared };
+  }
+
+  /** What is answered to the request of this number, from 1, that holds this text comes so much later, its end too. */
+  delay(text: string, number: number, ms: number): void {
+    this.#delaying = { text, number, seen: 0, ms };
   }
 
   /** The request of this number, from 1, that holds this text is kept until `letGo`. */
@@ -185,13 +191,15 @@ export class Relay {
 
   #join(socket: Socket): void {
     const other = connectTo(this.#target);
+    let delayMs = 0;
+    const late = (work: () => void) => (delayMs > 0 ? setTimeout(work, delayMs) : work());
     for (const [one, to] of [
       [socket, other],
       [other, socket],
     ] as const) {
       this.#sockets.add(one);
-      one.on('error', () => to.destroy());
-      one.on('close', () => to.destroy());
+      one.on('error', () => late(() => to.destroy()));
+      one.on('close', () => late(() => to.destroy()));
     }
     let isLosing = false;
     socket.on('data', (chunk: Buffer) => {
@@ -202,12 +210,16 @@ export class Relay {
           isLosing = true;
         }
       }
+      if (this.#delaying && chunk.includes(this.#delaying.text)) {
+        this.#delaying.seen += 1;
+        if (this.#delaying.seen === this.#delaying.number) delayMs = this.#delaying.ms;
+      }
       if (this.#holding && this.#mustWait(chunk)) this.#holding.letGo = () => other.write(chunk);
       else other.write(chunk);
     });
     other.on('data', (chunk: Buffer) => {
       if (isLosing) socket.destroy();
-      else socket.write(chunk);
+      else late(() => socket.write(chunk));
     });
   }
 

@@ -10,7 +10,8 @@
  *   a container a log file of its own for its output, in which a guest can fill the host's disk, and kills the one in a
  *   virtual machine before it has ended (status -1). A recorded output is written into the guest's disk quota, which may
  *   be full. The program begins when 0, 1 and 2 are connected, and closing 1 before its end ends it. A text message is
- *   the end of a stream. The fourth, `control`, is left alone: Incus (6.0.4) does not wait for it, and one that is
+ *   the end of a stream. When it has ended all are closed, and it may be heard of 0 and 2 before the end of 1 is: from
+ *   their beginning on, 1 alone tells whether the server is there. The fourth, `control`, is left alone: Incus (6.0.4) does not wait for it, and one that is
  *   connected in the moment in which the program ends makes the server crash, or the operation never end.
  */
 
@@ -207,7 +208,13 @@ class Streams {
       const settings = { ...options, perMessageDeflate: false, maxPayload: 4 * 1024 * 1024 };
       const url = `${base}${pathname}/websocket?${searchParams}`;
       const socket = new WebSocket(url, settings);
-      socket.on('error', lost);
+      let isOpen = false;
+      socket.on('open', () => {
+        isOpen = true;
+      });
+      socket.on('error', (error) => {
+        if (!isOpen || name === '1') lost(error);
+      });
       this.#sockets.push(socket);
       return socket;
     };
@@ -224,12 +231,13 @@ class Streams {
         if (sizeBytes > limitBytes) reject(new IncusError('refused', 'Too much output.'));
         else take(data, isBinary);
       });
-      socket.on('close', () => lost());
     };
-    limited(open('1'), (data, isBinary) => {
+    const stdout = open('1');
+    limited(stdout, (data, isBinary) => {
       if (isBinary) chunks.push(data);
       else resolve(Buffer.concat(chunks));
     });
+    stdout.on('close', () => lost());
     limited(open('2'), () => undefined);
   }
 
