@@ -10,9 +10,10 @@
  *   a container a log file of its own for its output, in which a guest can fill the host's disk, and kills the one in a
  *   virtual machine before it has ended (status -1). A recorded output is written into the guest's disk quota, which may
  *   be full. The program begins when 0, 1 and 2 are connected, and closing 1 before its end ends it. A text message is
- *   the end of a stream. When it has ended all are closed, and it may be heard of 0 and 2 before the end of 1 is: from
- *   their beginning on, 1 alone tells whether the server is there. The fourth, `control`, is left alone: Incus (6.0.4) does not wait for it, and one that is
- *   connected in the moment in which the program ends makes the server crash, or the operation never end.
+ *   the end of a stream. Incus closes all of them when the program has ended, and that may be heard of 0 and 2 before the
+ *   end of 1 is: once it has begun, 1 alone tells whether the server is there. The fourth, `control`, is left alone: Incus
+ *   (6.0.4) does not wait for it, and one that is connected in the moment in which the program ends makes the server
+ *   crash, or the operation never end.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
