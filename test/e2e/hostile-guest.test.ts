@@ -159,7 +159,8 @@ async function tryEverything(): Promise<string> {
   await soon('GET', `/v1/instances/${hostile.id}/keys`);
   await soon('DELETE', `/v1/instances/${hostile.id}/keys/SHA256:${'A'.repeat(43)}`);
   canary.assertUntouched();
-  return `${supplied.status} ${generated.status}`;
+  const refusals = [supplied, generated].filter(({ status }) => status !== 200);
+  return [supplied.status, generated.status, ...refusals.map(({ text }) => text)].join(' ');
 }
 
 for (const [name, command] of tricks) {
@@ -203,7 +204,7 @@ for (const [name, work] of swaps) {
         statuses.set(status, (statuses.get(status) ?? 0) + 1);
       }
     } finally {
-      await guest(`touch /tmp/enough; sleep 0.3; ${MEND}`);
+      await guest(`touch /tmp/enough; while pgrep -x perl; do sleep 0.1; done; ${MEND}`);
     }
     context.diagnostic(JSON.stringify([...statuses]));
     canary.assertUntouched();
