@@ -17,6 +17,8 @@ export interface ProcessStat extends ProcessIdentity {
   /** One letter: R, S, D, T (stopped), Z (zombie), X (dead) ... */
   readonly state: string;
   readonly threads: number;
+  /** What it has computed, in clock ticks. */
+  readonly cpuTicks: number;
 }
 
 function readProc(pid: number, name: string): string | undefined {
@@ -35,7 +37,8 @@ export function readStat(pid: number): ProcessStat | undefined {
   const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
   const [state = '', parentPid = ''] = fields;
   const [threads, startTicks] = [Number(fields[17]), fields[19] ?? ''];
-  return { pid, state, parentPid: Number(parentPid), threads, startTicks };
+  const cpuTicks = Number(fields[11]) + Number(fields[12]);
+  return { pid, state, parentPid: Number(parentPid), threads, startTicks, cpuTicks };
 }
 
 /** Still the same process, and not merely waiting to be reaped. */
@@ -50,20 +53,16 @@ function isDead(stat: ProcessStat): boolean {
 }
 
 /** What a process has done so far. */
-export interface Progress {
+export interface Progress extends Pick<ProcessStat, 'cpuTicks'> {
   /** What it has read and written, as text (proc_pid_io(5)). */
   readonly io: string;
-  /** What it has computed, in clock ticks (proc_pid_stat(5)). */
-  readonly cpuTicks: number;
 }
 
 /** A process that has ended has done nothing. */
-export function progressOf(pid: number): Progress {
-  const text = readProc(pid, 'stat') ?? '';
-  const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
-  const cpuTicks = Number(fields[11] ?? 0) + Number(fields[12] ?? 0);
-  return { io: readProc(pid, 'io') ?? '', cpuTicks };
-}
+export const progressOf = (pid: number): Progress => ({
+  io: readProc(pid, 'io') ?? '',
+  cpuTicks: readStat(pid)?.cpuTicks ?? 0,
+});
 
 /** Every process number of the host. */
 export function listPids(): number[] {
