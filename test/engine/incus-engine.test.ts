@@ -5,6 +5,7 @@ import { randomUUID } from 'node:crypto';
 import { mkdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import type { EngineRef } from '../../src/engines/engine.ts';
 import { createIncusEngine } from '../../src/engines/incus/incus.ts';
 import { instanceName, projectOf, snapshotName } from '../../src/engines/incus/names.ts';
 import type { InstanceObject } from '../../src/engines/incus/objects.ts';
@@ -19,11 +20,16 @@ describe('incus', { skip: skipIncus }, () => {
   const { bench, opened } = incusBench();
   before(() => bench.setUp());
   after(() => bench.tearDown());
+  const call: World['call'] = (method, path, body) =>
+    opened().place.client.change(method, path, body, { project: opened().place.project });
   const world: World = {
     bench,
     opened,
-    call: (method, path, body) =>
-      opened().place.client.change(method, path, body, { project: opened().place.project }),
+    call,
+    operate: (ref, action) => {
+      const body = { action, force: true, timeout: 30 };
+      return call('PUT', `/1.0/instances/${instanceName(ref)}/state`, body);
+    },
     read: (name) =>
       opened().place.client.get<InstanceObject>(`/1.0/instances/${name}`, {
         project: opened().place.project,
@@ -44,6 +50,8 @@ interface World {
     body?: unknown,
   ) => Promise<unknown>;
   readonly read: (name: string) => Promise<InstanceObject>;
+  /** What an operator does to an instance with Incus's own tools. */
+  readonly operate: (ref: EngineRef, action: string) => Promise<unknown>;
 }
 
 /** Writes so many MB into a file of the guest, to disk. */
@@ -123,7 +131,7 @@ function describeLimits({ bench, read }: World): void {
   });
 }
 
-function describeLeftovers({ bench, opened, call, read }: World): void {
+function describeLeftovers({ bench, opened, call, read, operate }: World): void {
   it('makes anew what was left half-made under its name', async () => {
     const { engine } = bench;
     const machine = bench.machine();
@@ -166,12 +174,10 @@ function describeLeftovers({ bench, opened, call, read }: World): void {
   it('starts again what stays frozen, and what was stopped by others', async () => {
     const { engine } = bench;
     const { machine, login } = await bench.run();
-    const state = `/1.0/instances/${instanceName(machine.ref)}/state`;
     const look = async () => (await engine.inventory()).instances.get(machine.ref);
-    const put = (action: string) => call('PUT', state, { action, force: true, timeout: 30 });
     for (const action of ['freeze', 'stop']) {
       assert.equal((await look())?.state, 'running');
-      await put(action);
+      await operate(machine.ref, action);
       // Other tools stop or freeze it for a moment.
       assert.deepEqual(await look(), { state: 'stopped', unsettled: true });
       assert.deepEqual(await look(), { state: 'stopped' });
@@ -180,9 +186,9 @@ function describeLeftovers({ bench, opened, call, read }: World): void {
     }
     // And again in the next moment.
     for (const _times of [1, 2]) {
-      await put('stop');
+      await operate(machine.ref, 'stop');
       assert.deepEqual(await look(), { state: 'stopped', unsettled: true });
-      await put('start');
+      await operate(machine.ref, 'start');
     }
     await engine.delete(machine.ref);
   });
@@ -190,10 +196,9 @@ function describeLeftovers({ bench, opened, call, read }: World): void {
   it('leaves the ports of what others stop for a moment, also when it is changed then', async () => {
     const { engine } = bench;
     const { machine, login } = await bench.run();
-    const state = `/1.0/instances/${instanceName(machine.ref)}/state`;
-    await call('PUT', state, { action: 'stop', force: true, timeout: 30 });
+    await operate(machine.ref, 'stop');
     await engine.configure({ ...machine, memoryGb: machine.memoryGb + 1 });
-    await call('PUT', state, { action: 'start', timeout: 30 });
+    await operate(machine.ref, 'start');
     await eventuallyPasses(30_000, async () => assert.equal(await loginProblem(login), undefined));
     assert.equal((await engine.inspect(machine.ref))?.endpoint?.port, machine.sshPort);
     await engine.delete(machine.ref);
@@ -202,8 +207,7 @@ function describeLeftovers({ bench, opened, call, read }: World): void {
   it('waits for the end of what others do with an instance before it starts it', async () => {
     const { engine } = bench;
     const { machine, login } = await bench.run();
-    const state = `/1.0/instances/${instanceName(machine.ref)}/state`;
-    const restarting = call('PUT', state, { action: 'restart', force: true, timeout: 30 });
+    const restarting = operate(machine.ref, 'restart');
     await eventually(
       'it is down',
       30_000,

@@ -133,6 +133,25 @@ export class KeyGuest {
   }
 }
 
+/** Of the requests that hold a text, the one of this number, from 1. */
+class Choice {
+  seen = 0;
+  readonly #text: string;
+  readonly #number: number;
+
+  constructor(text: string, number: number) {
+    this.#text = text;
+    this.#number = number;
+  }
+
+  /** Whether it is this one, which is counted. */
+  isMeant(request: Buffer): boolean {
+    if (!request.includes(this.#text)) return false;
+    this.seen += 1;
+    return this.seen === this.#number;
+  }
+}
+
 /** A way to the server that can be shut, opened, made to lose answers or to be late with them, and to hold requests back. */
 export class Relay {
   readonly client: IncusClient;
@@ -142,8 +161,8 @@ export class Relay {
   #server: Server | undefined;
   /** Requests that hold this text are passed on, and the connection is cut before they are answered. */
   #losing: { text: string; times: number; spared: number } | undefined;
-  #delaying: { text: string; number: number; seen: number; ms: number } | undefined;
-  #holding: { text: string; number: number; seen: number; letGo?: () => void } | undefined;
+  #delaying: { choice: Choice; ms: number } | undefined;
+  #holding: { choice: Choice; letGo?: () => void } | undefined;
 
   constructor(folder: string, url: string) {
     this.#path = join(folder, 'relay.socket');
@@ -158,29 +177,22 @@ export class Relay {
 
   /** What is answered to the request of this number, from 1, that holds this text comes so much later, its end too. */
   delay(text: string, number: number, ms: number): void {
-    this.#delaying = { text, number, seen: 0, ms };
+    this.#delaying = { choice: new Choice(text, number), ms };
   }
 
   /** The request of this number, from 1, that holds this text is kept until `letGo`. */
   hold(text: string, number: number): void {
-    this.#holding = { text, number, seen: 0 };
+    this.#holding = { choice: new Choice(text, number) };
   }
 
   /** How many requests with that text there were, and whether one of them is kept. */
   get held(): { seen: number; isHolding: boolean } {
-    return { seen: this.#holding?.seen ?? 0, isHolding: this.#holding?.letGo !== undefined };
+    return { seen: this.#holding?.choice.seen ?? 0, isHolding: this.#holding?.letGo !== undefined };
   }
 
   letGo(): void {
     this.#holding?.letGo?.();
     this.#holding = undefined;
-  }
-
-  #mustWait(chunk: Buffer): boolean {
-    const holding = this.#holding;
-    if (!holding || !chunk.includes(holding.text)) return false;
-    holding.seen += 1;
-    return holding.seen === holding.number;
   }
 
   async open(): Promise<void> {
@@ -210,11 +222,8 @@ export class Relay {
           isLosing = true;
         }
       }
-      if (this.#delaying && chunk.includes(this.#delaying.text)) {
-        this.#delaying.seen += 1;
-        if (this.#delaying.seen === this.#delaying.number) delayMs = this.#delaying.ms;
-      }
-      if (this.#holding && this.#mustWait(chunk)) this.#holding.letGo = () => other.write(chunk);
+      if (this.#delaying?.choice.isMeant(chunk)) delayMs = this.#delaying.ms;
+      if (this.#holding?.choice.isMeant(chunk)) this.#holding.letGo = () => other.write(chunk);
       else other.write(chunk);
     });
     other.on('data', (chunk: Buffer) => {
